@@ -1,4 +1,4 @@
-"""A whole adaptation against a hand-written sentence-transformers script, with both scores.
+"""Compare an adaptation with a hand-written sentence-transformers script, scores included.
 
     python -m benchmarks.adapted_score CORPUS [--steps N] [--batch-size N] [--learning-rate X]
 

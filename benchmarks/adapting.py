@@ -1,4 +1,4 @@
-"""A training step on sentences and the rest of their documents, against sentence-transformers.
+"""Compare a training step on documents with one of sentence-transformers.
 
 Ours is recipe `documents`: InfoNCE on mean-pooled vectors, the candidate denosent-rest of `cotbert
 adapt`. The peer is MultipleNegativesRankingLoss on the same pairs, padded to the longest of a batch

@@ -1,4 +1,4 @@
-"""A DenoSent training step against that of the released code, on the same batches.
+"""Compare a DenoSent training step with that of the released code, on the same batches.
 
 The released code pads every row to the same length, runs torch's Transformer decoder with its full
 cross-attention, and also scores the vocabulary at padding.
@@ -38,7 +38,7 @@ PAIRS: Formats = (("bf16", "fp32", None), ("fp32", "fp32", None), ("bf16", "bf16
 
 
 class ReleasedDenoSent(nn.Module):
-    """The same weights and losses with torch's own decoder, and every row padded to one length."""
+    """Our weights and losses with torch's decoder and with all rows padded to one length."""
 
     def __init__(self, method: DenoSent) -> None:
         super().__init__()

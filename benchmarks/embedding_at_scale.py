@@ -28,8 +28,7 @@ SCALES = {"driver_peak_mib": MOST_MEMORY, "worker_peak_mib": MOST_MEMORY, "us_pe
 
 @dataclass(frozen=True)
 class Embedded:
-    """A run. us_per_row: microseconds of all workers' time, from the first block's start to the
-    last one's end."""
+    """A run. us_per_row: microseconds per row, without the start of the workers."""
 
     rows: int
     us_per_row: float
@@ -83,8 +82,14 @@ def table(runs: Sequence[Embedded]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = text_parser("embedding_at_scale")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
-    parser.add_argument("--workers", type=int, default=1, help="of each run (default 1)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=list(ROWS),
+        help="numbers of rows (default 100000 1000000)",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="workers of each run (default 1)")
     return parser
 
 

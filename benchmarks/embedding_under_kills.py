@@ -42,7 +42,7 @@ from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.processes import descendants, filter_by_title
 
 WORKER = "ray::MapWorker"
-# Batches differ by what else is in a block, never by kills: the blocks are the same.
+# Kills do not change the blocks, and equal blocks give equal batches.
 LEAST_COSINE = 0.999999
 
 
@@ -188,13 +188,19 @@ def _runs(options: argparse.Namespace, texts: Sequence[str], home: Path) -> list
 
 def _parser() -> argparse.ArgumentParser:
     parser = text_parser("embedding_under_kills")
-    parser.add_argument("--rows", type=int, default=60_000, help="of each run (default 60,000)")
-    parser.add_argument("--kills", type=int, default=5, help="kills at random moments (default 5)")
+    parser.add_argument(
+        "--rows", type=int, default=60_000, help="rows of each run (default 60,000)"
+    )
+    parser.add_argument("--kills", type=int, default=5, help="number of kills (default 5)")
     small = "embed with a small random encoder instead of all-MiniLM-L6-v2"
     parser.add_argument("--small", action="store_true", help=small)
-    parser.add_argument("--every", type=float, default=20.0, help="seconds (default 20)")
-    parser.add_argument("--long", type=float, default=180.0, help="seconds (default 180)")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
+    parser.add_argument(
+        "--every", type=float, default=20.0, help="seconds between kills (default 20)"
+    )
+    parser.add_argument(
+        "--long", type=float, default=180.0, help="seconds of these kills (default 180)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default 0)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""SentenceEncoder.encode against SentenceTransformer.encode: one folder, the same sentences."""
+"""Compare SentenceEncoder.encode with SentenceTransformer.encode: same folder, same sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS: dict[Precision, float] = {"fp32": 1.2, "bf16": 3.0}
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 2,000 sentences; the peer computes in fp32, its default."""
+    """Return the seconds for 2,000 sentences; the peer computes in fp32, its default."""
     chosen = first(texts, SENTENCES)
     ours = SentenceEncoder.from_pretrained(MINILM)
     peer = SentenceTransformer(locate_encoder(MINILM), device=device().type)

@@ -1,4 +1,4 @@
-"""Memory and time of a large contrastive batch in chunks: `python -m benchmarks.gradient_cache`.
+"""Measure a large contrastive batch in mini-batches: `python -m benchmarks.gradient_cache`.
 
 The forward and backward pass of 1,024 sentences, whole and in chunks of 64 rows, each in a process
 of its own, in fp32 and without dropout, on a small random encoder. Memory is the most that the

@@ -1,4 +1,4 @@
-"""Whether the score without labels orders encoders as labels do.
+"""Measure whether the score without labels ranks encoders as labels do.
 
     python -m benchmarks.label_free_score CORPUS [MODEL...] [--senteval DIR] [--sentiment FILE]
         [--modules PACKAGE,...]

@@ -1,4 +1,4 @@
-"""An exported graph in ONNX Runtime against SentenceEncoder.encode: one model, one thread count.
+"""Compare an exported graph in ONNX Runtime with SentenceEncoder.encode, thread for thread.
 
 It asks whether `embed` should have an ONNX Runtime backend on CPUs: only if that were as fast as
 torch in bf16. Both sort by length and fill batches with as many padded tokens.
@@ -29,7 +29,7 @@ LEAST_COSINE = 0.999
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 500 sentences; ONNX Runtime in fp32, torch in fp32 and where it can in bf16."""
+    """Return the seconds for 500 sentences: ONNX Runtime in fp32, torch in each number format."""
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM, TEMPLATE)
     formats = number_formats()
@@ -65,7 +65,7 @@ class _Graph:
         self._tokenizer.no_padding()
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """(N,) texts -> (N, D), in order."""
+        """Return the vectors (N, D) of N texts, in their order."""
         rows = [np.array(row.ids) for row in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(row) for row in rows])
         order = np.argsort(-lengths, kind="stable")

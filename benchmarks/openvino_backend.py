@@ -1,5 +1,4 @@
-"""`encode()` compiled by OpenVINO against torch, and as an int8 graph against torch and
-sentence-transformers."""
+"""Compare encoders compiled by OpenVINO with torch, and int8 graphs with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 
 SENTENCES = 2000
-# Least speedups over torch for which the backend is offered.
+# The least speedups over torch that justify the backend.
 TARGETS: dict[Precision, float | None] = {"fp32": None, "bf16": 1.1}
 LEAST_COSINE = 0.999
-# Without AMX, against fp32; what AMX does to int8 and to torch's bf16 was not measured.
+# Speedups over fp32 on a machine without AMX; int8 and torch's bf16 with AMX were not measured.
 INT8_TARGETS = {"torch": 2.0, "sentence-transformers fp32": 3.0}
 CALIBRATION = 1024
 

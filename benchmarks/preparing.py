@@ -1,4 +1,4 @@
-"""`cotbert prepare` against the bare fast tokenizer: the cost of its other steps.
+"""Compare `cotbert prepare` with the bare fast tokenizer, to show the cost of its other steps.
 
 Both use all cores and the same file of a million lines. Texts are made of the halves of others, so
 nearly all differ; one line in twenty is a duplicate.

@@ -1,4 +1,4 @@
-"""A step of masked language modelling against the training loop of transformers' Trainer.
+"""Compare a step of masked language modelling with that of transformers' Trainer.
 
 Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer has
 DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast and fused AdamW, which are the

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.run`: every fast path against its peer, in one table of ratios.
+"""Compare every fast path with its peer, in one table of ratios: `python -m benchmarks.run`.
 
 A benchmark is a file with `run(texts, rounds) -> list[Row]` and an entry in BENCHMARKS.
 """
@@ -59,16 +59,20 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "back-translation": back_translation.run,
     "sweeping": sweeping.run,
 }
-# Only run by name: a step of the released code and embedding 100,000 rows take minutes.
+# These only run by name, since they take minutes.
 LONG = ("training-base", "updating")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, 1 if a fast path and its peer disagree, or 2 for a mistake of the user."""
     parser = text_parser("run")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="this one; repeatable")
-    parser.add_argument("--rounds", type=int, default=3, help="times each peer runs (default 3)")
-    parser.add_argument("--json", type=Path, help="write the table here too")
+    parser.add_argument(
+        "--only", action="append", choices=BENCHMARKS, help="run this benchmark; repeatable"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of runs of each side (default 3)"
+    )
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args(arguments)
     try:
         if options.rounds < 1:

@@ -1,4 +1,4 @@
-"""Two workers against one, a thread each, and what gathering costs: `python -m benchmarks.scaling`.
+"""Compare two workers with one, and measure the gather: `python -m benchmarks.scaling`.
 
 CoT-BERT steps of all-MiniLM-L6-v2 over gloo with DDP. One worker and two take every batch in turn,
 so that a machine whose speed changes within minutes changes both. Then the gather of positives and
@@ -32,8 +32,8 @@ from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
 
 BATCH, STEPS = 128, 20
-# oneDNN compiles its code for every new shape of a batch, and memory grows to what the largest
-# batch needs: steps that no longer change in a run of hundreds.
+# oneDNN compiles code for every new shape of a batch, and memory grows until the largest batch
+# fits, so the first steps of a run take longer.
 WARM_UP = 10
 LARGE = (256, 1024, 8192)
 TARGET = 0.85

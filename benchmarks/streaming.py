@@ -1,4 +1,6 @@
-"""Memory of a training worker whose corpus is held or streamed: `python -m benchmarks.streaming`.
+"""Measure the memory of a training worker with a held or streamed corpus.
+
+    python -m benchmarks.streaming
 
 `cotbert train` on corpora of rows of random tokens, written as parts, with a small random encoder
 (1 layer x 32), so that what the corpus takes is not hidden behind the model. Memory is the most
@@ -36,9 +38,9 @@ from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 ROWS = (1_000_000, 3_000_000)
 PART_ROWS, SHUFFLE_ROWS = 50_000, 200_000
-# By default a little more than a window.
+# The rows of these steps are a little more than a window.
 BATCH, STEPS = 256, 800
-# Tokens of a row, each as likely: 20 on average, as of Wikipedia.
+# The number of tokens of a row, uniformly distributed; Wikipedia has 20 on average too.
 LEAST_TOKENS, MOST_TOKENS = 8, 32
 WORKER, READER = b"ray::SingleWork", b"ray::Read"
 SETTINGS = {
@@ -142,9 +144,19 @@ def _line(rows: int, corpus: str, run: Trained) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streaming")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each run (default {STEPS})")
-    parser.add_argument("--most", type=float, default=1.15, help="growth of the streaming worker")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=list(ROWS),
+        help="numbers of rows (default 1000000 3000000)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"steps of each run (default {STEPS})"
+    )
+    parser.add_argument(
+        "--most", type=float, default=1.15, help="largest allowed growth (default 1.15)"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The overhead of `cotbert tune` against the same trainings one by one with `cotbert train`.
+"""Compare `cotbert tune` with the same trainings one by one by `cotbert train`.
 
 Both are commands of their own, with their imports, Ray's start, models, reports and MLflow.
 """

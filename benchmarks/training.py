@@ -1,4 +1,4 @@
-"""A CoT-BERT training step against the released way of doing it, on the same batches."""
+"""Compare a CoT-BERT training step with that of the released code, on the same batches."""
 
 from __future__ import annotations
 

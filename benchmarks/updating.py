@@ -1,4 +1,4 @@
-"""`cotbert embed --update` where one row in a hundred is new, against embedding all rows again.
+"""Compare `cotbert embed --update`, with 1 % new rows, with embedding all rows again.
 
 Both are whole commands in processes of their own, with all starts. The new rows are at the end of
 the input, as in a log that grows, or anywhere in it, so that no part stays as it was.
@@ -22,7 +22,7 @@ from cotbert_core.files import read_json
 from pipelines.embed import read_embeddings
 
 ROWS, NEW = 100_000, 1_000
-# Embedding all rows takes at least this many times as long.
+# The least ratio of the times.
 TARGET = 20.0
 LEAST_COSINE = 0.9999
 
@@ -36,7 +36,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         old = [*range(ROWS - NEW)]
         _write(home / "old.parquet", old, lines)
         _write(home / "end.parquet", [*range(ROWS)], lines)
-        # A new row after every hundredth of the old ones, with the ids that it has at the end.
+        # Here the new rows are spread evenly among the old ones, with the same ids.
         places = np.linspace(0, len(old), NEW, dtype=int)
         anywhere = np.insert(np.asarray(old), places, np.arange(ROWS - NEW, ROWS)).tolist()
         _write(home / "anywhere.parquet", anywhere, lines)

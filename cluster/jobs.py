@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import command_paths, resource_request
-from cluster.client import ADDRESS, job_client
 from cluster.local import running
 from cluster.log_stream import submit_command
 from cluster.package import absolute_variables, passed_variables, write_code
-from cluster.server import JobServer
+from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.runtime.progress import say
@@ -143,7 +142,7 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
 
 def submit(job: Submission, server: JobServer) -> None:
     """Send the code and start the job; UserError if another job took its name in the meantime."""
-    client = job_client(server)
+    client = server.client()
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
         write_code(Path(folder))

@@ -43,8 +43,8 @@ class ObservedTrial:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis of the space.
+class OptunaAxis:
+    """An axis of the space, with numbers for its values.
 
     distribution: an Optuna distribution. value: function from a number of that distribution to the
     setting's value. numbers: all numbers of the distribution, None for a continuous range.
@@ -108,7 +108,7 @@ class Suggestions:
             yield dict(study.ask(distributions).params)
 
 
-def _least(axis: Axis) -> Any:
+def _least(axis: OptunaAxis) -> Any:
     return axis.distribution.low if axis.numbers is None else axis.numbers[0]
 
 
@@ -135,20 +135,20 @@ def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
     )
 
 
-def _axis(axis: Choice | Range) -> Axis:
+def _axis(axis: Choice | Range) -> OptunaAxis:
     """Return an axis with numbers for values: their indices, or multiples of a range's step."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(axis, Choice) or len(set(axis.corners)) == 1:
         values = axis.corners
         numbers = range(len(values) if isinstance(axis, Choice) else 1)
-        return Axis(CategoricalDistribution(numbers), values.__getitem__, numbers)
+        return OptunaAxis(CategoricalDistribution(numbers), values.__getitem__, numbers)
     (low, high), step = axis.corners, axis.step
     if step is None and not axis.whole:
-        return Axis(FloatDistribution(low, high, log=axis.log), float, None)
+        return OptunaAxis(FloatDistribution(low, high, log=axis.log), float, None)
     cast = int if axis.whole else float
     first, last = axis.multiples
-    return Axis(
+    return OptunaAxis(
         IntDistribution(first, last, log=axis.log),
         lambda k: cast(min(max(k * (step or 1), low), high)),
         range(first, last + 1),

@@ -232,7 +232,7 @@ class Broken:
 )
 def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):
     with FakeServer(answers(jobs={"mine": {"status": "RUNNING"}})) as fake:
-        monkeypatch.setattr(log_stream, "job_client", lambda server: Broken(error, fake))
+        monkeypatch.setattr(JobServer, "client", lambda server: Broken(error, fake))
         try:
             ended = main(["submit", "--logs", "mine", "--address", fake.url])
         except SystemExit as stop:

@@ -73,18 +73,6 @@ def test_the_folder_is_the_second_s_with_averaged_weights(
     np.testing.assert_allclose(theirs, merged.encode(sentences, precision="fp32"), atol=1e-5)
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_the_ends_are_the_two_encoders_read_as_the_second(
-    tmp_path, bert_folder, trained, sentences, weight
-):
-    merge(bert_folder, trained, weight, tmp_path / "m")
-    vectors = SentenceEncoder.from_pretrained(tmp_path / "m").encode(sentences, precision="fp32")
-    second = SentenceEncoder.from_pretrained(trained)
-    first = SentenceEncoder(load_backbone(bert_folder), second.pooling, second.head)
-    expected = second if weight else first
-    np.testing.assert_allclose(vectors, expected.encode(sentences, precision="fp32"), atol=1e-6)
-
-
 def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained):
     merge(bert_folder, trained, 0.5, tmp_path / "m")
     with warnings.catch_warnings():
