@@ -123,19 +123,19 @@ def test_gaps_are_paired_by_seed():
 
 
 @pytest.mark.parametrize(
-    ("ours", "against", "paper", "said"),
+    ("ours", "paper", "said"),
     [
-        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "79.4", HOLDS),
-        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "70.1", OTHERWISE),
-        ([58.0, 59.1, 60.0], [60.0, 61.0, 62.0], "70.1", HOLDS),
-        ([59.0, 63.1, 61.0], [60.0, 61.0, 62.0], "79.4", INCONCLUSIVE),
-        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "76.25", ""),
-        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "a picture", ""),
+        ([62.0, 63.1, 64.0], "79.4", HOLDS),
+        ([62.0, 63.1, 64.0], "70.1", OTHERWISE),
+        ([58.0, 59.1, 60.0], "70.1", HOLDS),
+        ([59.0, 63.1, 61.0], "79.4", INCONCLUSIVE),
+        ([62.0, 63.1, 64.0], "76.25", ""),
+        ([62.0, 63.1, 64.0], "a picture", ""),
     ],
 )
-def test_an_order_holds_only_where_the_seeds_tell(ours, against, paper, said):
+def test_an_order_holds_only_where_the_seeds_tell(ours, paper, said):
     row = Row("a row", "", paper, trained("a"), SIMCSE)
-    values = record(a=ours, simcse_base=against)
+    values = record(a=ours, simcse_base=[60.0, 61.0, 62.0])
     assert outcome(values, row, gap(values, trained("a"), SIMCSE), 76.25) == said
 
 

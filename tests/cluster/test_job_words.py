@@ -122,14 +122,9 @@ def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
         with pytest.raises(SystemExit, match="2"):
             main(["submit", "--address", "http://127.0.0.1:1", "--", *wrong.split()])
         assert "; see `cotbert" in capsys.readouterr().err
-
-
-def test_a_command_and_a_question_do_not_go_together(own_place, capsys):
-    assert main(["submit", "--status", "a", "--", "recipes"]) == 2
-    assert main(["submit"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert "leave one out" in lines[0]
-    assert "no command is given" in lines[1]
+    for words, text in (("--status a -- recipes", "leave one out"), ("", "no command is given")):
+        assert main(["submit", *words.split()]) == 2
+        assert text in capsys.readouterr().err
 
 
 def test_the_address_that_is_named_first_wins(own_place, monkeypatch):
@@ -162,16 +157,18 @@ def test_what_of_the_environment_is_passed_on(own_place):
 
 
 def test_a_job_as_it_is_sent(place, monkeypatch):
+    """To a cluster that grows, which is not asked for the cores of its 8 workers."""
     monkeypatch.setenv("HF_TOKEN", "secret")
-    command = ["train", "quickstart", "--corpus", "text.txt", "--output", "o"]
-    with FakeServer(answers()) as fake:
-        job = jobs.check(command, LINE, JobServer(fake.url), "mine", ["A=b=c"])
-        unnamed = jobs.check(command, LINE, JobServer(fake.url), None)
+    command = ["train", "quickstart", "--corpus", "text.txt", "--output", "o", "--workers", "8"]
+    with FakeServer(answers(nodes=(1,))) as fake:
+        job = jobs.check(command, LINE, JobServer(fake.url), "mine", ["A=b=c"], may_grow=True)
+        unnamed = jobs.check(command, LINE, JobServer(fake.url), None, may_grow=True)
     assert (job.name, unnamed.name[:6]) == ("mine", "train-")
     assert job.words[3] == str(place / "text.txt")
     assert (job.variables["HF_TOKEN"], job.variables["A"]) == ("secret", "b=c")
     assert not any("secret" in note for note in job.notes)
-    assert job.notes[0] == "passed on: A, COTBERT_CACHE, HF_HUB_OFFLINE, HF_TOKEN"
+    passed = "A, COTBERT_CACHE, COTBERT_MAY_GROW, HF_HUB_OFFLINE, HF_TOKEN"
+    assert job.notes[0] == f"passed on: {passed}"
     assert job.notes[1] == f"all nodes must see {place}/text.txt, {place}/o, {place}/cache"
     assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set here")
 
@@ -187,12 +184,6 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
 def test_names_that_are_none(own_place, options, text):
     with FakeServer(answers()) as fake, pytest.raises(UserError, match=text):
         jobs.check(TRAIN, LINE, JobServer(fake.url), **{"name": None, **options})
-
-
-def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
-    command = [*TRAIN, "--workers", "8"]
-    with FakeServer(answers(nodes=(1,))) as fake:
-        assert jobs.check(command, LINE, JobServer(fake.url), None, may_grow=True).words
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,10 @@ def builds(space):
 @pytest.mark.parametrize("ending", ["yaml", "yml", "YAML"])
 def test_a_yaml_file(tmp_path, ending):
     space = open_space(write(tmp_path, f"a.{ending}", YAML))
-    assert (space.name, space.recipe) == ("mine", "quickstart")
+    assert (space.name, space.recipe, space.source) == ("mine", "quickstart", "nowhere")
     assert space.purpose.startswith("Two rates")
-    assert space.settings["optimizer.learning_rate"] == grid([3e-5, 1e-4])
-    assert space.settings["batch_size"] == choice([32, 64])
+    axes = {"optimizer.learning_rate": grid([3e-5, 1e-4]), "batch_size": choice([32, 64])}
+    assert space.settings == axes
     assert list(space.variants) == ["plain", "1"]
     assert space.variants["plain"] == {"method.denoise": "none", "method.extended": False}
     assert size(space) == len(builds(space)) == 8
