@@ -88,10 +88,7 @@ class Peer:
         ]
 
     def step(
-        self,
-        features: list[dict[str, Any]],
-        optimizer: torch.optim.Optimizer,
-        precision: Precision,
+        self, features: list[dict[str, Any]], optimizer: torch.optim.Optimizer, precision: Precision
     ) -> None:
         """Train on one batch."""
         plain_step(self.model, optimizer, precision, lambda: self(features))

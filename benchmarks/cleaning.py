@@ -46,12 +46,7 @@ def _soiled(text: str) -> str:
 
 
 def _row(
-    kind: str,
-    what: str,
-    options: CleanOptions,
-    texts: list[str],
-    target: float | None,
-    rounds: int,
+    kind: str, what: str, options: CleanOptions, texts: list[str], target: float | None, rounds: int
 ) -> Row:
     tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
     cleaner = Cleaner(options)

@@ -17,14 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import (
-    Formats,
-    Row,
-    device,
-    random_encoder,
-    synchronize,
-    token_batches,
-)
+from benchmarks.harness import Formats, Row, device, random_encoder, synchronize, token_batches
 from benchmarks.training import Case, loss_difference, ours, released
 from cotbert_core.settings import Precision
 from cotbert_core.training.batches import Batch

@@ -225,11 +225,7 @@ def _trained(
 
 
 def _record_result(
-    run: tracking.Run,
-    result: dict[str, Any],
-    options: AdaptOptions,
-    output: Path,
-    kept: KeptFiles,
+    run: tracking.Run, result: dict[str, Any], options: AdaptOptions, output: Path, kept: KeptFiles
 ) -> None:
     """Write report.html and result.json, and log the result."""
     write_adapt_report(output / REPORT_FILE, result, options)

@@ -40,11 +40,7 @@ BEST = "the best trial"
 
 
 def write_sweep_report(
-    path: Path,
-    result: Mapping[str, Any],
-    *,
-    published: Mapping[str, float] = {},
-    source: str = "",
+    path: Path, result: Mapping[str, Any], *, published: Mapping[str, float] = {}, source: str = ""
 ) -> None:
     """Write the report, without empty sections.
 

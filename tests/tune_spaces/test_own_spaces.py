@@ -114,11 +114,7 @@ FAULTS = {
     "log of 0": ("a.yaml", yaml_of("seed: {loguniform: [0, 1]}"), "two numbers, above 0, the low"),
     "variant": ("a.yaml", yaml_of("", "a: 3"), "variant a is 3: give settings and their values"),
     "nested variant": ("a.yaml", yaml_of("", "a: {b: {c: 1}}"), "b of variant a is .*dots"),
-    "twice": (
-        "a.yaml",
-        yaml_of("seed: {grid: [1]}", "a: {seed: 3}"),
-        "settings and in variant a;",
-    ),
+    "twice": ("a.yaml", yaml_of("seed: {grid: [1]}", "a: {seed: 3}"), "settings and in variant a;"),
     "reserved": ("a.yaml", yaml_of("variant: {grid: [1]}"), "'variant' is not a setting"),
     "figure": ("a.yaml", yaml_of("seed: {grid: [1]}", "", "published: {a: b}"), "a is 'b': give"),
     "syntax": ("a.py", "def space(:", "fails with SyntaxError"),
