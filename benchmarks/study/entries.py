@@ -1,4 +1,4 @@
-"""What the study runs: variants of recipes in groups by corpus, and untrained readouts."""
+"""The entries of the study: variants of recipes in groups by corpus, and untrained readouts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _templates(group: str) -> dict[str, str]:
 
 
 def _stages(*clauses: str) -> dict[str, str]:
-    """Return CoT-BERT's templates with these clauses after the sentence, affirmed and denied."""
+    """Return CoT-BERT's templates with these clauses after the sentence, one of them negated."""
     denied = {"means": "does not mean", "is": "is not", "can": "cannot"}
     no = []
     for clause in clauses:
@@ -62,7 +62,7 @@ def _stages(*clauses: str) -> dict[str, str]:
 
 
 COT, PROMPT, DENO = "cot-bert-base", "promptbert-base", "denosent-base"
-# RankCSE and DCLR learn from encoders that were trained before; `runs` gives them.
+# RankCSE and DCLR learn from encoders of earlier runs; `runs` sets them.
 TAUGHT = ("rankcse-base", "dclr-base")
 _RECIPES = (
     *("simcse-base", COT, "conpvp-base", PROMPT, "optiprompt-base", DENO, "denosent-paper"),
@@ -89,7 +89,7 @@ PROMPTBERT = Group(
         Entry(PROMPT, {"method.denoise": "none"}, "two-templates"),
     ),
 )
-# The rest of a document takes the place of back-translations.
+# The rest of a document replaces back-translations.
 _REST = {"method.positive": "rest"}
 _DROPOUT = {"method.positive": "dropout"}
 _CONTRASTIVE = {"method.objective": "contrastive"}
@@ -122,7 +122,7 @@ _SUPERVISED = (Entry("simcse-supervised"), Entry("promptbert-supervised"))
 SUPERVISED = Group("supervised", _SUPERVISED, TRIPLES)
 GROUPS = (METHODS, COT_BERT, PROMPTBERT, DENOSENT, SUPERVISED, NOISE)
 
-# The encoder before any training, beside the methods in the tables of other scores.
+# The untrained encoder in the tables of other scores.
 UNTRAINED, UNTRAINED_READOUT = "untrained", "last"
 
 # Options of `cotbert evaluate` by the name of the readout. SAMPLE stands for a text of sentences.

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of each study that was run: its budget, methods and other scores."""
+"""The sections of docs/papers.md on each study: budget, methods and other scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def about(record: Record) -> str:
 
 
 def _rates(record: Record) -> str:
-    """Say which learning rates were tried."""
+    """Return a sentence on the candidate learning rates."""
     tried = {tuple(sorted(map(float, scores))) for scores in record["rates"].values()}
     if not tried:
         return ""
@@ -93,7 +93,7 @@ def methods(record: Record) -> str:
 
 
 def _beside_untrained(record: Record, names: Sequence[str]) -> str:
-    """Say how many methods are better than what the encoder gives without training."""
+    """Return a sentence on the number of methods that are better than the untrained encoder."""
     if "last" not in record["readouts"]:
         return ""
     untrained = record["readouts"]["last"]["score"]
