@@ -88,41 +88,22 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
-    output = open_folder(output, options)
+    output, started = open_folder(output, options), time.monotonic()
+    where: dict[str, Any] = {"parent": parent, "home": output, "queue_folder": output}
     try:
-        return _tracked(options, output, verbose, parent, also, kept)
+        with (
+            locked_output(output),
+            tracking.tracked_run("adapt", params(options), about=about(options), **where) as run,
+            ray_session(verbose, output),
+        ):
+            result = _run(options, output, run, verbose, also, kept)
+            result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
+            _record_result(run, result, options, output, kept)
+        return result
     except UserError:
         if not (output / CORPUS).exists():  # the documents will not do, and nothing was made yet
             shutil.rmtree(output, ignore_errors=True)
         raise
-
-
-def _tracked(
-    options: AdaptOptions,
-    output: Path,
-    verbose: bool,
-    parent: str | None,
-    also: Sequence[str],
-    kept: KeptFiles,
-) -> dict[str, Any]:
-    """Adapt in an MLflow run."""
-    started = time.monotonic()
-    with (
-        locked_output(output),
-        tracking.tracked_run(
-            "adapt",
-            params(options),
-            about=about(options),
-            parent=parent,
-            home=output,
-            queue_folder=output,
-        ) as run,
-        ray_session(verbose, output),
-    ):
-        result = _run(options, output, run, verbose, also, kept)
-        result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
-        _record_result(run, result, options, output, kept)
-    return result
 
 
 def _run(
@@ -137,7 +118,8 @@ def _run(
     corpus = _corpus(options, output / CORPUS, verbose, run.key)
     run.dataset(corpus)
     encoder = absolute_name(options.encoder)
-    dev = _dev_sets(options, corpus)
+    # The dev queries choose; the graded pairs are scored beside them.
+    dev = dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     settings = candidates(options, start, plain_readout(baseline))
@@ -172,11 +154,6 @@ def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | No
     if not (folder / RESULT_FILE).is_file():
         prepare(options.prepare_options(), folder, verbose, parent)
     return Corpus.open(folder)
-
-
-def _dev_sets(options: AdaptOptions, corpus: Corpus) -> DevSets:
-    """Return the dev queries, which choose, and the graded pairs that are scored beside them."""
-    return dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
 
 
 def _pretrained(

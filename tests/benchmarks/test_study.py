@@ -53,9 +53,9 @@ def write_rates(output: Path) -> None:
 @pytest.mark.parametrize("steps", [50, None])
 def test_every_command_is_one_and_its_entries_fit_their_recipes(tmp_path, steps):
     write_rates(tmp_path)
-    seen = []
+    parser, seen = build_parser(), []
     for command in commands(study(tmp_path, steps=steps)):
-        arguments = build_parser().parse_args(list(command.words))
+        arguments = parser.parse_args(list(command.words))
         assert arguments.command_name == command.words[0]
         seen.append(command.words[0])
         if command.words[0] != "compare":

@@ -24,6 +24,7 @@ KUBERAY = ("kuberay/raycluster.yaml", "kuberay/rayjob.yaml")
 VERSIONS = {"PersistentVolumeClaim": "v1", "RayCluster": "ray.io/v1", "RayJob": "ray.io/v1"}
 
 
+PARSER = build_parser()
 PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
@@ -103,7 +104,7 @@ def test_the_entry_point_is_a_command():
     job = yaml.safe_load(text_of("kuberay/rayjob.yaml"))["spec"]
     words = shlex.split(job["entrypoint"])
     assert words[0] == "cotbert"
-    arguments = build_parser().parse_args(words[1:])
+    arguments = PARSER.parse_args(words[1:])
     assert arguments.workers == job["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"]
 
 
@@ -120,9 +121,9 @@ def test_every_command_of_the_page_is_one(command):
     words = shlex.split(command)
     assert words[0] in COMMANDS
     if len(words) > 1:
-        build_parser().parse_args(words)
+        PARSER.parse_args(words)
     if "--" in words:
-        build_parser().parse_args(words[words.index("--") + 1 :])
+        PARSER.parse_args(words[words.index("--") + 1 :])
 
 
 def test_every_file_of_the_page_is_there():
