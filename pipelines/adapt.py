@@ -45,7 +45,7 @@ from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
-from pipelines.adapting.trials import Trials
+from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
@@ -124,22 +124,21 @@ def _run(
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     settings = candidates(options, start, plain_readout(baseline))
     _check(settings, corpus)
-    trials = Trials(
+    rows = train_candidates(
         settings,
         corpus,
         dev,
         output / state.TRIALS_FOLDER,
         baseline,
-        run.key,
-        options.max_concurrent,
-        verbose,
-        kept,
+        parent=run.key,
+        max_concurrent=options.max_concurrent,
+        verbose=verbose,
+        kept=kept,
     )
-    rows = trials.run()
-    contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
+    contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
     winner = choose(contenders)
-    others = [n for n in also if n != winner.name and trials.model(n).is_dir()]
-    scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in others]
+    others = [n for n in also if n != winner.name and _model(output, n).is_dir()]
+    scored_too = [Contender(n, str(_model(output, n)), 0.0) for n in others]
     shown = list(dict.fromkeys([contenders[0], winner, *scored_too]))
     scores = evaluate_models(options, shown, corpus, output, run.key)
     chosen = confirm(winner, contenders[0], scores[0])
@@ -186,14 +185,19 @@ def _check(settings: Mapping[str, TrainSettings], corpus: Corpus) -> None:
         say(f"note: {note}")
 
 
+def _model(output: Path, candidate: str) -> Path:
+    """Return the model folder of a finished candidate."""
+    return output / state.TRIALS_FOLDER / candidate / MODEL
+
+
 def _trained(
-    trials: Trials, rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
+    rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
 ) -> list[Contender]:
     """Return the best candidate, and its average with the untouched encoder."""
     best = state.best_of(rows)
     if best is None:
         raise AdaptError(without_result(list(map(dict, rows))))
-    model, merged = trials.model(best["name"]), output / MERGED
+    model, merged = _model(output, best["name"]), output / MERGED
     if not (merged / RESULT_FILE).is_file():
         shutil.rmtree(merged, ignore_errors=True)
         merge(encoder, str(model), MERGED_WEIGHT, merged)
