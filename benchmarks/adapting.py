@@ -1,8 +1,8 @@
 """Compare a training step on documents with one of sentence-transformers.
 
-Ours is recipe `documents`: InfoNCE on mean-pooled vectors, the candidate denosent-rest of `cotbert
-adapt`. The peer is MultipleNegativesRankingLoss on the same pairs, padded to the longest of a batch
-as its trainer does; both begin with tokens.
+Ours is the recipe `documents`: InfoNCE on mean-pooled vectors, the candidate denosent-rest of
+`cotbert adapt`. The peer is MultipleNegativesRankingLoss on the same pairs, padded to the longest
+one of a batch, as its trainer does. Tokenization is not timed.
 """
 
 from __future__ import annotations

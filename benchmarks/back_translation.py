@@ -1,8 +1,8 @@
 """Compare the engines of back-translation on the CPU: CTranslate2 and transformers.
 
-The model has opus-mt's size (512 wide, 6 + 6 layers, 58,101 tokens) and random weights: nothing is
-downloaded, and the work for a token is the same. What it writes means nothing and would never end,
-so both engines write as many tokens as were read.
+The model has opus-mt's size (512 wide, 6 + 6 layers, 58,101 tokens) and random weights, so nothing
+is downloaded, and the work per token is the same. Its output would never end, so both engines write
+as many tokens as they read.
 """
 
 from __future__ import annotations

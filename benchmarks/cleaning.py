@@ -1,6 +1,6 @@
 """Compare the cleaning of `cotbert prepare` with the bare fast tokenizer, which runs after it.
 
-Both on one core. A ratio of 4 means that cleaning adds a quarter to the tokenizer's time.
+Both run on one core. A ratio of 4 means that cleaning adds a quarter to the tokenizer's time.
 """
 
 from __future__ import annotations

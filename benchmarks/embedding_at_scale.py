@@ -1,8 +1,10 @@
-"""Memory and time of `cotbert embed` as the rows grow: `python -m benchmarks.embedding_at_scale`.
+"""Measure how memory and time of `cotbert embed` grow with the number of rows.
 
-Each number of rows is a run of the command in a process of its own, on sentences recombined from
-halves, with a small random encoder (2 layers x 64), so that a million rows take minutes and what
-the pipeline holds is not hidden behind the model. Not part of `make bench`, which must be short.
+    python -m benchmarks.embedding_at_scale
+
+Each number of rows is a run of the command, on sentences made of the halves of others. The random
+encoder is small (2 layers x 64), so a million rows take minutes and the memory of the pipeline is
+not hidden by the model's. Not part of `make bench`, which must be short.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""`cotbert embed` while its processes are killed: `python -m benchmarks.embedding_under_kills`.
+"""Kill the processes of `cotbert embed`, and check its output.
 
-Three runs against an undisturbed one, of the command as a user types it. In the first, workers and
-the driver are killed in turn (-9) at random moments, and after the driver's death the command is
-given again. The second is the same with `--update`, from embeddings of the first half of the text.
-In the third a worker is killed every 20 seconds for three minutes. Each must end with every id once
-and the undisturbed run's vectors. Not part of `make bench`, which must be short.
+    python -m benchmarks.embedding_under_kills
+
+Three runs are compared with an undisturbed one. In the first, workers and the driver are killed in
+turn (SIGKILL) at random moments, and the command is repeated when the driver was killed. The second
+is the same with `--update` of the embeddings of the first half of the text. In the third, a worker
+is killed every 20 seconds for three minutes. Each run must end with every id once and with the
+vectors of the undisturbed run. Not part of `make bench`, which must be short.
 """
 
 from __future__ import annotations

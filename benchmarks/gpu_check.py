@@ -1,4 +1,4 @@
-"""python -m benchmarks.gpu_check: check that the GPU path works on this machine.
+"""Check that the GPU path works on this machine: `python -m benchmarks.gpu_check`.
 
 It takes about ten minutes on a machine with one or more CUDA GPUs and needs no hub and no data. It
 prints a table for a report: the machine and its versions, then each check with its result, its

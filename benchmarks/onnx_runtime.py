@@ -1,7 +1,7 @@
 """Compare an exported graph in ONNX Runtime with SentenceEncoder.encode, thread for thread.
 
-It asks whether `embed` should have an ONNX Runtime backend on CPUs: only if that were as fast as
-torch in bf16. Both sort by length and fill batches with as many padded tokens.
+An ONNX Runtime backend for `embed` on CPUs would have to be as fast as torch in bf16. Both sort by
+length and fill batches with the same number of padded tokens.
 """
 
 from __future__ import annotations

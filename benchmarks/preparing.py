@@ -1,7 +1,7 @@
 """Compare `cotbert prepare` with the bare fast tokenizer, to show the cost of its other steps.
 
-Both use all cores and the same file of a million lines. Texts are made of the halves of others, so
-nearly all differ; one line in twenty is a duplicate.
+Both use all cores and the same file of a million lines. The lines are made of the halves of others,
+so nearly all differ; one line in twenty is a duplicate.
 """
 
 from __future__ import annotations

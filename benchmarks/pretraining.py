@@ -1,9 +1,8 @@
 """Compare a step of masked language modelling with that of transformers' Trainer.
 
-Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer has
-DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast and fused AdamW, which are the
-Trainer's defaults: on the same packed rows, and with a padded row for each sentence. Its head
-scores the vocabulary at every token.
+Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer uses the Trainer's
+defaults (DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast, fused AdamW), on the same
+packed rows and on a padded row per sentence. Its head scores the vocabulary at every token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The peer: a CoT-BERT step as in the authors' released code (METHODS 2, 3).
 
-Every row is padded to the longest of the batch and the whole batch is one forward pass. At every
-step, for each template, the biases of all lengths that fit in 80 tokens are computed, each row
-padded to 80. Nothing of cotbert_core's fast path is used; only the template texts are.
+Every row is padded to the longest of the batch, and the whole batch is one forward pass. Every step
+computes, for each template, the biases of all lengths that fit in 80 tokens, in rows padded to 80.
+Of cotbert_core, only the template texts are used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Compare two workers with one, and measure the gather: `python -m benchmarks.scaling`.
 
-CoT-BERT steps of all-MiniLM-L6-v2 over gloo with DDP. One worker and two take every batch in turn,
-so that a machine whose speed changes within minutes changes both. Then the gather of positives and
-hard negatives alone, forward and backward, for larger batches; its share is of a step whose other
-parts grow with the batch. Not part of `make bench`: it wants two quiet cores and 17 GB of memory.
+The workers, of one thread each, run CoT-BERT steps of all-MiniLM-L6-v2 with DDP over gloo. One
+worker and two workers take every batch in turn, so a change of the machine's speed affects both.
+The gather of positives and hard negatives is then measured alone, forward and backward, for larger
+batches; its share assumes that the rest of a step grows with the batch. Not part of `make bench`:
+it needs two idle cores and 17 GB of memory.
 """
 
 from __future__ import annotations

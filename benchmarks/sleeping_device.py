@@ -1,4 +1,4 @@
-"""How busy `cotbert embed` keeps a device of a given rate: `python -m benchmarks.sleeping_device`.
+"""Measure how busy `cotbert embed` keeps a device: `python -m benchmarks.sleeping_device`.
 
 The worker's encoder returns zeros and sleeps for as long as a device of R rows per second would
 compute; reading, tokenizing and writing are real. R is first unlimited, which gives the rate of the

@@ -2,10 +2,9 @@
 
     python -m benchmarks.streaming
 
-`cotbert train` on corpora of rows of random tokens, written as parts, with a small random encoder
-(1 layer x 32), so that what the corpus takes is not hidden behind the model. Memory is the most
-that a process held, what it shares with the object store counted; the reader is the task that reads
-the windows. Not part of `make bench`: it is about memory.
+`cotbert train` runs on corpora of random tokens with a small random encoder (1 layer x 32), so the
+memory of the corpus is not hidden by the model's. Memory is the peak of a process, with the pages
+that it shares with the object store; the reader is the task that reads the windows.
 """
 
 from __future__ import annotations

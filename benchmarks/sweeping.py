@@ -1,6 +1,6 @@
 """Compare `cotbert tune` with the same trainings one by one by `cotbert train`.
 
-Both are commands of their own, with their imports, Ray's start, models, reports and MLflow.
+Both sides are whole commands, with imports, Ray's start, models, reports and MLflow.
 """
 
 from __future__ import annotations

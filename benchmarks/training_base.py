@@ -1,9 +1,9 @@
 """Compare CoT-BERT steps of 128 sentences with a random encoder of BERT-base's shape.
 
-As released, such a step keeps more than 24 GiB of activations even in bf16. On a CPU both ways are
-therefore measured with two depths, each in a process of its own, and taken to 12 layers by the
-straight line through both: a step's time is that of its layers and a part that has none. Ours in
-bf16 is run whole beside it, to show how well that line holds. On a GPU everything is run whole.
+The released step keeps more than 24 GiB of activations even in bf16. On a CPU both sides are
+therefore measured with two small depths, each in a process of its own, and extrapolated linearly to
+12 layers. Our bf16 step is also run with 12 layers, to check the extrapolation. On a GPU all steps
+have 12 layers.
 """
 
 from __future__ import annotations

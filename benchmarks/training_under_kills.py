@@ -1,4 +1,4 @@
-"""`cotbert train` while its processes are killed: `python -m benchmarks.training_under_kills`.
+"""Kill the processes of `cotbert train`: `python -m benchmarks.training_under_kills`.
 
 Two workers train on two nodes of this machine, which `cotbert cluster up` would start. After an
 undisturbed run, a worker, a node or the driver is killed in turn (SIGKILL), each at a random moment

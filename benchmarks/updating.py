@@ -1,7 +1,7 @@
 """Compare `cotbert embed --update`, with 1 % new rows, with embedding all rows again.
 
-Both are whole commands in processes of their own, with all starts. The new rows are at the end of
-the input, as in a log that grows, or anywhere in it, so that no part stays as it was.
+Both sides are whole commands, with all their starts. The new rows are at the end of the input, as
+in a growing log, or spread over it, so that no part stays unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train the candidates of `cotbert adapt` as trials of Ray Tune, and read what came of them."""
+"""Train the candidates of `cotbert adapt` as trials of Ray Tune, and read their outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def train_candidates(
     """Train every candidate that has not ended, and return a row for each.
 
     With successive halving a candidate continues after a sixth and after half of its steps only if
-    it is among the best third of those that were there. folder: each candidate has a folder below
+    it is among the best third at that step. folder: each candidate has a folder below
     it. parent: the key of the MLflow run.
     """
     folder.mkdir(parents=True, exist_ok=True)
