@@ -48,7 +48,8 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
             output = home / f"train-{number}"
             job = ("train", "cot-bert-base", "--corpus", corpus, "--output", output, *encoder)
             whole.append(timed(home, *job, *sets({**SETTINGS, RATE: rate})))
-            work.append(_work(output))
+            rows = read_rows(output / METRICS_FILE).values()
+            work.append(sum(row.get(key, 0.0) for row in rows for key in WORK))
         output = home / "sweep"
         job = ("tune", home / "rates.yaml", "--corpus", corpus, "--output", output, *encoder)
         sweep = timed(home, *job, *sets(SETTINGS))
@@ -63,12 +64,6 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         Row(what, "tune, the command", "train, the commands", sweep, sum(whole), None, check),
         Row("a fixed start", "of a trial", "of a train command", fixed, alone, None, ""),
     ]
-
-
-def _work(folder: Path) -> float:
-    """Return the seconds of a run's steps and dev checks."""
-    rows = read_rows(folder / METRICS_FILE).values()
-    return float(sum(row.get(key, 0.0) for row in rows for key in WORK))
 
 
 def _check(result: Mapping[str, Any], folders: Sequence[Path]) -> None:

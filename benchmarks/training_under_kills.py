@@ -44,6 +44,7 @@ from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.runtime.auth_token import TOKEN
 
+HEADER = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"
 KINDS = ("worker", "node", "driver")
 SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32
 # How long a run that may have fewer workers waits for a new node here; 180 s by default.
@@ -164,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with own_cluster(home) as cluster:
             prepare(PrepareOptions((str(home / "text.txt"),), str(encoder)), corpus)
             print(f"{machine_line(machine())}\n", flush=True)
-            _header()
+            print(f"| {' | '.join(HEADER)} |\n| --- {'| ---: ' * 6}|", flush=True)
             command = (encoder, corpus, STEPS, EVERY, BATCH)
             quiet = ClusterRun(cluster, home / "quiet", *command)
             whole, disturber = undisturbed(quiet), Disturber(cluster)
@@ -182,11 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _tell(disturbed_late(run, disturber), whole)
                 check_elastic(run.output, quiet.output, STEPS)
     return 0
-
-
-def _header() -> None:
-    names = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"
-    print(f"| {' | '.join(names)} |\n| --- {'| ---: ' * 6}|", flush=True)
 
 
 def _tell(ended: Ended, whole: Ended) -> None:

@@ -115,7 +115,9 @@ def _run(
     kept: KeptFiles,
 ) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
-    corpus = _corpus(options, output / CORPUS, verbose, run.key)
+    if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
+        prepare(options.prepare_options(), output / CORPUS, verbose, run.key)
+    corpus = Corpus.open(output / CORPUS)
     run.dataset(corpus)
     encoder = absolute_name(options.encoder)
     # The dev queries choose; the graded pairs are scored beside them.
@@ -146,13 +148,6 @@ def _run(
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
     complete_card(output / MODEL, result)
     return result
-
-
-def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:
-    """Return the prepared documents; an earlier run may have prepared them."""
-    if not (folder / RESULT_FILE).is_file():
-        prepare(options.prepare_options(), folder, verbose, parent)
-    return Corpus.open(folder)
 
 
 def _pretrained(

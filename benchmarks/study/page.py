@@ -73,14 +73,11 @@ def _gap(record: Record, row: Row) -> Gap | None:
 
 
 def _outcome(record: Record, row: Row, found: Gap | None) -> str:
-    published = _published(row.against)
-    return "" if published is None else outcome(record, row, found, published)
-
-
-def _published(ours: Ours | None) -> float | None:
-    """Return the papers' number of what stands beside ours."""
+    if row.against is None:
+        return ""
     rows = (row for rows in read_tables().values() for row in rows)
-    return next((r.published for r in rows if ours is not None and r.ours == ours), None)
+    published = next((r.published for r in rows if r.ours == row.against), None)
+    return "" if published is None else outcome(record, row, found, published)
 
 
 def _ours(record: Record, row: Row) -> str:

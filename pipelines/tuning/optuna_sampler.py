@@ -70,7 +70,10 @@ class Suggestions:
     def each_value(self, at_most: int) -> Iterator[dict[str, Any]]:
         """Yield samples that contain each value of each stepped axis, or `at_most` values of an
         axis, evenly spaced."""
-        first = {path: axis.value(_least(axis)) for path, axis in self._axes.items()}
+        first = {
+            path: axis.value(axis.distribution.low if axis.numbers is None else axis.numbers[0])
+            for path, axis in self._axes.items()
+        }
         for path, axis in self._axes.items():
             numbers = axis.numbers or range(0)
             places = np.linspace(0, len(numbers) - 1, min(len(numbers), at_most))
@@ -106,10 +109,6 @@ class Suggestions:
             study = optuna.create_study(direction="maximize", sampler=sampler)
             study.add_trials([_trial(sample, distributions) for sample in observed])
             yield dict(study.ask(distributions).params)
-
-
-def _least(axis: OptunaAxis) -> Any:
-    return axis.distribution.low if axis.numbers is None else axis.numbers[0]
 
 
 def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
