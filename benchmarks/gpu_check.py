@@ -79,16 +79,12 @@ def run(setup: Setup, only: Iterable[str] = ()) -> Iterable[Check]:
     for name, check in CHECKS.items():
         if only and name not in only:
             continue
-        yield from _guarded(name, check, setup)
-
-
-def _guarded(name: str, check: Callable[[Setup], Iterable[Check]], setup: Setup) -> Iterable[Check]:
-    try:
-        yield from check(setup)
-    except Exception as error:  # the other checks still run
-        traceback.print_exc()
-        first = (str(error).splitlines() or [""])[0]
-        yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
+        try:
+            yield from check(setup)
+        except Exception as error:  # the other checks still run
+            traceback.print_exc()
+            first = (str(error).splitlines() or [""])[0]
+            yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
 
 
 def print_check(check: Check) -> bool:
