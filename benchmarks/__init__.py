@@ -1,1 +1,1 @@
-"""Speed against named peers: `python -m benchmarks.run` from the root of the repository."""
+"""Comparisons with other libraries: `python -m benchmarks.run` from the repository's root."""

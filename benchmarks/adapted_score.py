@@ -1,12 +1,11 @@
-"""A whole adaptation against a hand-written sentence-transformers script, with both scores.
+"""Compare an adaptation with a hand-written sentence-transformers script, scores included.
 
     python -m benchmarks.adapted_score CORPUS [--steps N] [--batch-size N] [--learning-rate X]
 
-Both train all-MiniLM-L6-v2 on the same pairs of a sentence and the rest of its document, in the
-same batches and with the same falling learning rate: ours as the recipe `documents`, the script
-with MultipleNegativesRankingLoss in fp32, as its trainer does by default, and once more in bf16.
-Each is then read by its own library, and searches the held-out documents of CORPUS; only the
-training is timed.
+Both train all-MiniLM-L6-v2 on the same pairs of a sentence and the rest of its document, with the
+same batches and learning rates: ours with the recipe `documents`, the script with
+MultipleNegativesRankingLoss, once in fp32, its trainer's default, and once in bf16. Each model is
+read by its own library and searches the held-out documents of CORPUS. Only the training is timed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Back-translation's two engines on the CPU: CTranslate2 against transformers' generate().
+"""Compare the engines of back-translation on the CPU: CTranslate2 and transformers.
 
-The model has opus-mt's size (512 wide, 6 + 6 layers, 58,101 tokens) and random weights: nothing is
-downloaded, and the work for a token is the same. What it writes means nothing and would never end,
-so both engines write as many tokens as were read.
+The model has opus-mt's size (512 wide, 6 + 6 layers, 58,101 tokens) and random weights, so nothing
+is downloaded, and the work per token is the same. Its output would never end, so both engines write
+as many tokens as they read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from pipelines.augmenting.translation_engines import Engine, Ids, load_engine, m
 
 SENTENCES, SHORTEST, LONGEST = 32, 8, 24
 VOCABULARY, WIDTH, LAYERS = 58_101, 512, 6
-# Rows of which both engines must write the same tokens; a random model's likeliest two are close
-# together, and the last digit of a sum may decide.
+# Least share of rows for which both engines write the same tokens. The two likeliest tokens of a
+# random model have nearly equal scores, so rounding may decide.
 AGREEMENT = 0.9
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds to translate 32 sentences of 8 to 24 tokens greedily, in one batch; `texts` are of
-    no use to a model without a language."""
+    """Return the seconds to translate 32 sentences of 8 to 24 tokens greedily, in one batch.
+
+    texts: unused, since the model has no language.
+    """
     del texts
     import torch
 
@@ -61,7 +63,7 @@ def _options(engine: str, precision: str) -> BackTranslation:
 
 
 def _sentences() -> Ids:
-    """Random token ids that end with the end token."""
+    """Return random token ids that end with the end token."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(SHORTEST, LONGEST + 1, SENTENCES)
     return [[*draw.integers(2, VOCABULARY - 1, int(n)).tolist(), 0] for n in sorted(lengths)]
@@ -97,17 +99,17 @@ def _random_model(folder: Path) -> MarianModel:
         forced_eos_token_id=None,
     )
     model = MarianMTModel(config)
-    # As trained models have it: decoding begins with zeros, and padding is never written.
+    # As in trained models, decoding begins with zeros and padding is never written.
     model.get_input_embeddings().weight.data[VOCABULARY - 1] = 0
     model.generation_config.bad_words_ids = [[VOCABULARY - 1]]
-    # No end token either, so that both engines write equally many.
+    # The end token is never written, so both engines write the same number of tokens.
     model.final_logits_bias[0, 0] = -1e4
     model.save_pretrained(folder)
     return MarianModel("random", str(folder), "random")
 
 
 def _pieces() -> bytes:
-    """A SentencePiece model that is never used: the ids are random."""
+    """Return a SentencePiece model, which the tokenizer requires but the random ids do not use."""
     import io
 
     import sentencepiece
@@ -124,7 +126,7 @@ def _pieces() -> bytes:
 
 
 def _check(first: Engine, second: Engine, ids: Ids) -> None:
-    """Warm up both engines and check that they write the same tokens, as many as wanted."""
+    """Warm up both engines and check the number and the agreement of the tokens they write."""
     one, other = first.translate(ids, 0), second.translate(ids, 0)
     wanted = most_tokens(ids, _options("transformers", "float32"))
     if {len(row) for row in (*one, *other)} != {wanted}:

@@ -1,6 +1,6 @@
-"""The cleaning of `cotbert prepare` against the bare fast tokenizer, which runs after it.
+"""Compare the cleaning of `cotbert prepare` with the bare fast tokenizer, which runs after it.
 
-Both on one core. A ratio of 4 means that cleaning adds a quarter to the tokenizer's time.
+Both run on one core. A ratio of 4 means that cleaning adds a quarter to the tokenizer's time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pipelines.cleaning.steps import STEPS
 
 SENTENCES = 10_000
 SENTENCES_A_PARAGRAPH = 5
-# One text in this many gets something that every step has to change.
+# One text in this many contains something for every step to change.
 DIRTY = 10
 LEAST_RATIO = 4.0
 CHEAP = CleanOptions(steps=tuple(STEPS), max_non_letters=0.5, repeated=0.5)
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 10,000 sentences, those of a smaller text taken several times over."""
+    """Return the seconds for 10,000 sentences; a smaller text is repeated."""
     clean = (list(texts) * -(-SENTENCES // len(texts)))[:SENTENCES]
     dirty = [_soiled(t) if n % DIRTY == 0 else t for n, t in enumerate(clean)]
     starts = range(0, SENTENCES, SENTENCES_A_PARAGRAPH)
@@ -35,7 +35,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         ("clean text", "steps and cheap filters", CHEAP, clean, LEAST_RATIO),
         ("1 text in 10 dirty", "steps and cheap filters", CHEAP, dirty, LEAST_RATIO),
         ("running text", "splitting", CleanOptions(split="en"), paragraphs, LEAST_RATIO),
-        # The detector takes as long as the tokenizer: shown, without a target.
+        # The detector takes as long as the tokenizer, so this row has no target.
         ("clean text", "language filter", language, clean, None),
     ]
     return [_row(*case, rounds) for case in cases]
@@ -46,16 +46,11 @@ def _soiled(text: str) -> str:
 
 
 def _row(
-    kind: str,
-    what: str,
-    options: CleanOptions,
-    texts: list[str],
-    target: float | None,
-    rounds: int,
+    kind: str, what: str, options: CleanOptions, texts: list[str], target: float | None, rounds: int
 ) -> Row:
     tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
     cleaner = Cleaner(options)
-    # One core for the tokenizer too: it would share a batch out over all of them.
+    # The tokenizer too must use one core instead of all.
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
@@ -74,7 +69,7 @@ def _row(
 
 
 def _check(cleaner: Cleaner, texts: list[str]) -> str:
-    """That a text alone is cleaned as it is among others, and how much there was to do."""
+    """Check that a text is cleaned equally alone and in a list; return the numbers of changes."""
     found = cleaner(texts)
     alone = [text for one in texts[:200] for text in cleaner([one]).texts]
     if found.texts[: len(alone)] != alone:

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from safetensors.numpy import load_file
 
+from benchmarks.commands import sets
 from benchmarks.harness import DisagreementError
 from cluster.nodes import LocalCluster
 from pipelines.recording.metric_names import DEV_SPEARMAN, LOSS
@@ -29,7 +32,7 @@ LONGEST_SECONDS = 400.0
 
 
 class ClusterRun:
-    """The command, and its process where it runs."""
+    """The command of a training, and its process while it runs."""
 
     def __init__(
         self,
@@ -40,21 +43,19 @@ class ClusterRun:
         steps: int,
         every: int,
         batch: int,
-        more: tuple[str, ...] = (),
+        more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.output, self._cluster = output, cluster
-        settings = (
-            *(f"max_steps={steps}", f"eval_every={every}", f"batch_size={batch}"),
-            *("optimizer.learning_rate=1e-4", "precision=fp32", "workers=2", *more),
-        )
+        settings = {"max_steps": steps, "eval_every": every, "batch_size": batch, "workers": 2}
+        settings |= {"optimizer.learning_rate": 1e-4, "precision": "fp32", **more}
         self._words = ["train", "quickstart", "--encoder", str(encoder), "--corpus", str(corpus)]
-        self._words += ["--output", str(output), *(w for s in settings for w in ("--set", s))]
+        self._words += ["--output", str(output), *sets(settings)]
         self._log = output.with_suffix(".log")
         self._started: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
-        """Start it, with --resume where it had begun."""
+        """Start it, with --resume if it has begun before."""
         again = ["--resume"] if (self.output / SETTINGS_FILE).is_file() else []
         variables = {MODE: "token", **LOOPBACK, "RAY_ADDRESS": self._cluster.ray_address}
         command = [sys.executable, "-m", "pipelines.cli", *self._words, *again]
@@ -79,7 +80,7 @@ class ClusterRun:
         self._process.wait()
 
     def wait(self) -> None:
-        """DisagreementError unless it ends well, and in time."""
+        """Raise DisagreementError unless it ends without an error, and in time."""
         assert self._process is not None
         try:
             status = self._process.wait(LONGEST_SECONDS)
@@ -93,12 +94,12 @@ class ClusterRun:
             )
 
     def last_step(self) -> int:
-        """The last step in the metrics file."""
+        """Return the last step in the metrics file."""
         path = self.output / METRICS_FILE
         return max(read_rows(path), default=0) if path.is_file() else 0
 
     def steps_done_again(self) -> int:
-        """The steps whose seconds MLflow has twice; the metrics file has each step once."""
+        """Return how many steps MLflow has twice; the metrics file has each step once."""
         from mlflow import MlflowClient
 
         run_id = (self.output / RUN_FILE).read_text(encoding="utf-8")
@@ -106,18 +107,18 @@ class ClusterRun:
         return len(logged) - len({metric.step for metric in logged})
 
     def check_lost(self, every: int) -> None:
-        """DisagreementError where more was done again than lies between two checkpoints."""
+        """Raise DisagreementError if more steps were repeated than lie between checkpoints."""
         if self.steps_done_again() > every:
             raise DisagreementError(f"{self.output.name}: {self.steps_done_again()} steps again")
 
 
 def train_processes(cluster: LocalCluster) -> set[int]:
-    """Ray Train's workers on the cluster, and all beside them."""
+    """Return the processes of Ray Train on the cluster: workers, controllers and helpers."""
     return processes.filter_by_title(processes.find_marked(cluster.mark), WORKER, *OTHERS)
 
 
 def kill_one_worker(cluster: LocalCluster) -> bool:
-    """Whether one was there."""
+    """Kill a worker; return whether there was one."""
     for pid in sorted(processes.filter_by_title(processes.find_marked(cluster.mark), WORKER))[:1]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -126,7 +127,7 @@ def kill_one_worker(cluster: LocalCluster) -> bool:
 
 
 def check_equal(output: Path, expected: Path) -> None:
-    """DisagreementError unless losses, dev scores and weights are the same bit for bit."""
+    """Raise DisagreementError unless losses, dev scores and weights are equal bit for bit."""
     for key in (LOSS, DEV_SPEARMAN):
         own, right = _curve(output, key), _curve(expected, key)
         if own != right:

@@ -1,4 +1,4 @@
-"""A DenoSent training step against that of the released code, on the same batches.
+"""Compare a DenoSent training step with that of the released code, on the same batches.
 
 The released code pads every row to the same length, runs torch's Transformer decoder with its full
 cross-attention, and also scores the vocabulary at padding.
@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.harness import (
-    DisagreementError,
     Formats,
     Row,
     Step,
     compare_formats,
     device,
+    loss_gap,
+    own_steps,
+    plain_step,
     token_batches,
 )
 from cotbert_core.encoder.backbone import load_backbone
@@ -28,21 +30,15 @@ from cotbert_core.methods.decoder import Decoder
 from cotbert_core.methods.denosent import DenoSent
 from cotbert_core.settings import Precision, TrainSettings, override
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.precision import autocast
-from cotbert_core.training.step import make_optimizer, train_step
 
 BATCH = 64
 LOSS_TOLERANCE = 1e-3
-# (ours, peer, least ratio wanted)
-PAIRS: Formats = (
-    ("bf16", "fp32", None),
-    ("fp32", "fp32", None),
-    ("bf16", "bf16", None),
-)
+# Ours, the peer, and the least ratio wanted.
+PAIRS: Formats = (("bf16", "fp32", None), ("fp32", "fp32", None), ("bf16", "bf16", None))
 
 
 class ReleasedDenoSent(nn.Module):
-    """The same weights and losses with torch's own decoder, and every row padded to one length."""
+    """Our weights and losses with torch's decoder and with all rows padded to one length."""
 
     def __init__(self, method: DenoSent) -> None:
         super().__init__()
@@ -107,64 +103,31 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     return compare_formats(
         f"DenoSent step, batch {BATCH}",
         PAIRS,
-        lambda p: _ours(p, batches),
+        lambda p: own_steps(_method(p), batches),
         lambda p: _released(p, batches),
         rounds,
         f"same loss to {_loss_difference(batches[0]):.0e}",
     )
 
 
-def _settings(precision: Precision) -> TrainSettings:
-    changes = {
-        "encoder": MINILM,
-        "batch_size": BATCH,
-        "precision": precision,
-        "method.name": "denosent",
-        "templates.anchor": "denosent",
-        "templates.positive": None,
-        "templates.negative": None,
-    }
-    return override(TrainSettings(), changes)
-
-
 def _method(precision: Precision) -> DenoSent:
     torch.manual_seed(0)
-    return DenoSent(load_backbone(MINILM), _settings(precision)).to(device())
-
-
-def _ours(precision: Precision, batches: Sequence[Batch]) -> Step:
-    method, settings = _method(precision).train(), _settings(precision)
-    optimizer = make_optimizer(method, settings.optimizer)
-    total = len(batches)
-    return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
+    changes = {"encoder": MINILM, "batch_size": BATCH, "precision": precision}
+    changes |= {"method.name": "denosent", "templates.anchor": "denosent"}
+    changes |= {"templates.positive": None, "templates.negative": None}
+    return DenoSent(load_backbone(MINILM), override(TrainSettings(), changes)).to(device())
 
 
 def _released(precision: Precision, batches: Sequence[Batch]) -> Step:
     model = ReleasedDenoSent(_method(precision)).to(device()).train()
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-5, weight_decay=0.0)
-
-    def step(number: int) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with autocast(precision, device()):
-            loss = model(batches[number])
-        loss.backward()
-        nn.utils.clip_grad_norm_(trainable, 1.0)
-        optimizer.step()
-
-    return step
+    return lambda n: plain_step(model, optimizer, precision, lambda: model(batches[n]))
 
 
 @torch.no_grad()
 def _loss_difference(batch: Batch) -> float:
-    """Return the difference of the two losses of a batch, in fp32 without dropout.
-
-    Raises DisagreementError if it is too large for a comparison of times.
-    """
+    """Return the difference of the two losses of a batch, in fp32 without dropout."""
     own = float(_method("fp32").eval()(batch).loss)
-    other = float(ReleasedDenoSent(_method("fp32")).to(device()).eval()(batch))
-    if not abs(own - other) <= LOSS_TOLERANCE:
-        raise DisagreementError(
-            f"the loss of one batch is {own:.6f} here and {other:.6f} as released"
-        )
-    return abs(own - other)
+    peer = float(ReleasedDenoSent(_method("fp32")).to(device()).eval()(batch))
+    return loss_gap(own, peer, LOSS_TOLERANCE)

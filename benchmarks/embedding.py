@@ -1,5 +1,4 @@
-"""`cotbert embed` on Ray Data: what the pipeline costs beside the bare encode() it is made of, and
-how it stands against sentence-transformers at its best batch size."""
+"""Compare `cotbert embed` with its own bare encode() and with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.runtime.ray_session import ray_session
 
 SENTENCES = 20_000
-# Of bare encode(), and of sentence-transformers.
+# The least rates relative to bare encode() and to sentence-transformers.
 TARGET = 0.9
 TARGETS: dict[Precision, float] = {"fp32": 1.2, "bf16": 3.0}
 LEAST_COSINE = 0.9999
@@ -30,8 +29,11 @@ PEER_BATCHES, TRIED = (8, 16, 32, 64, 128), 1000
 
 
 class Command:
-    """The job in a Ray session that is there already: seconds from the first sentence embedded to
-    the last one written, without Ray's start and loading the encoder."""
+    """The job of `cotbert embed` in an existing Ray session.
+
+    seconds: from the start of the first block to the end of the last one, without the start of Ray
+    and of the encoder, by number format.
+    """
 
     def __init__(self, home: Path, sentences: Sequence[str]) -> None:
         self._home, self.seconds = home, dict[str, list[float]]()
@@ -50,8 +52,10 @@ class Command:
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 20,000 sentences; a text with fewer is taken several times over. The peer, and
-    fp32, take minutes and run once."""
+    """Return the seconds for 20,000 sentences; a smaller text is repeated.
+
+    The peer and fp32 take minutes and run once.
+    """
     chosen = (list(texts) * -(-SENTENCES // len(texts)))[:SENTENCES]
     encoder = SentenceEncoder.from_pretrained(MINILM)
     auto = resolve_precision("auto", device())
@@ -80,7 +84,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 
 
 def _peer(sentences: Sequence[str]) -> tuple[float, np.ndarray, int]:
-    """Seconds, vectors and batch size of sentence-transformers in fp32, its default."""
+    """Return the seconds, vectors and batch size of sentence-transformers in fp32, its default."""
     model = SentenceTransformer(locate_encoder(MINILM), device=device().type)
 
     def timed(chosen: Sequence[str], batch: int) -> tuple[float, np.ndarray]:
@@ -94,7 +98,7 @@ def _peer(sentences: Sequence[str]) -> tuple[float, np.ndarray, int]:
 
 
 def _check(folder: Path, expected: np.ndarray) -> float:
-    """Least cosine of a folder's first vectors and those expected."""
+    """Return the least cosine of a folder's first vectors and the expected ones."""
     ids, vectors = read_embeddings(folder)
     found = vectors[np.argsort(ids)[: len(expected)]]
     return least_cosine(found, expected, LEAST_COSINE)

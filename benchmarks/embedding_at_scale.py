@@ -1,16 +1,16 @@
-"""Memory and time of `cotbert embed` as the rows grow: `python -m benchmarks.embedding_at_scale`.
+"""Measure how memory and time of `cotbert embed` grow with the number of rows.
 
-Each number of rows is a run of the command in a process of its own, on sentences recombined from
-halves, with a small random encoder (2 layers x 64), so that a million rows take minutes and what
-the pipeline holds is not hidden behind the model. Not part of `make bench`, which must be short.
+    python -m benchmarks.embedding_at_scale
+
+Each number of rows is a run of the command, on sentences made of the halves of others. The random
+encoder is small (2 layers x 64), so a million rows take minutes and the memory of the pipeline is
+not hidden by the model's. Not part of `make bench`, which must be short.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine, machine_line, random_encoder, read_texts
+from benchmarks.commands import timed
+from benchmarks.harness import machine, machine_line, random_encoder, read_texts, text_parser
 from benchmarks.preparing import recombine
 
 ROWS = (100_000, 1_000_000)
@@ -29,8 +30,7 @@ SCALES = {"driver_peak_mib": MOST_MEMORY, "worker_peak_mib": MOST_MEMORY, "us_pe
 
 @dataclass(frozen=True)
 class Embedded:
-    """A run. us_per_row: microseconds of all workers' time, from the first block's start to the
-    last one's end."""
+    """A run. us_per_row: microseconds per row, without the start of the workers."""
 
     rows: int
     us_per_row: float
@@ -53,10 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: int) -> Embedded:
     text, output = home / f"{rows}.txt", home / f"vectors-{rows}"
     recombine(texts, rows, text)
-    command = [sys.executable, "-m", "pipelines.cli", "embed", str(model), "--input", str(text)]
-    command += ["--output", str(output), "--workers", str(workers)]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **store})
+    timed(home, "embed", model, "--input", text, "--output", output, "--workers", workers)
     result: dict[str, Any] = json.loads((output / "result.json").read_text(encoding="utf-8"))
     return Embedded(
         result["rows"],
@@ -86,10 +83,15 @@ def table(runs: Sequence[Embedded]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_at_scale")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
-    parser.add_argument("--workers", type=int, default=1, help="of each run (default 1)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser = text_parser("embedding_at_scale")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=list(ROWS),
+        help="numbers of rows (default 100000 1000000)",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="workers of each run (default 1)")
     return parser
 
 

@@ -1,10 +1,12 @@
-"""`cotbert embed` while its processes are killed: `python -m benchmarks.embedding_under_kills`.
+"""Kill the processes of `cotbert embed`, and check its output.
 
-Three runs against an undisturbed one, of the command as a user types it. In the first, workers and
-the driver are killed in turn (-9) at random moments, and after the driver's death the command is
-given again. The second is the same with `--update`, from embeddings of the first half of the text.
-In the third a worker is killed every 20 seconds for three minutes. Each must end with every id once
-and the undisturbed run's vectors. Not part of `make bench`, which must be short.
+    python -m benchmarks.embedding_under_kills
+
+Three runs are compared with an undisturbed one. In the first, workers and the driver are killed in
+turn (SIGKILL) at random moments, and the command is repeated when the driver was killed. The second
+is the same with `--update` of the embeddings of the first half of the text. In the third, a worker
+is killed every 20 seconds for three minutes. Each run must end with every id once and with the
+vectors of the undisturbed run. Not part of `make bench`, which must be short.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import start_command
 from benchmarks.harness import (
     DisagreementError,
     least_cosine,
@@ -32,6 +35,7 @@ from benchmarks.harness import (
     machine_line,
     random_encoder,
     read_texts,
+    text_parser,
 )
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
@@ -40,13 +44,13 @@ from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.processes import descendants, filter_by_title
 
 WORKER = "ray::MapWorker"
-# Batches differ by what else is in a block, never by kills: the blocks are the same.
+# Kills do not change the blocks, and equal blocks give equal batches.
 LEAST_COSINE = 0.999999
 
 
 @dataclass(frozen=True)
 class Ended:
-    """seconds: from the first start of the command to its last end."""
+    """A finished run. seconds: from the first start of the command to its last end."""
 
     what: str
     seconds: float
@@ -62,15 +66,12 @@ class EmbedProcess:
     """A `cotbert embed` process, which can be killed and started again."""
 
     def __init__(self, model: str, text: Path, output: Path, *more: str) -> None:
-        self._words = ["embed", model, "--input", str(text), "--output", str(output), *more]
+        self._words = ("embed", model, "--input", text, "--output", output, *more)
         self._output = output
         self.begin()
 
     def begin(self) -> None:
-        store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self._output.parent / 'mlflow.db'}"}
-        command = [sys.executable, "-m", "pipelines.cli", *self._words]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, env={**os.environ, **store}, **quiet)
+        self._process = start_command(self._output.parent, *self._words, stderr=subprocess.DEVNULL)
 
     @property
     def running(self) -> bool:
@@ -109,8 +110,10 @@ def undisturbed(process: EmbedProcess, rows: int) -> Ended:
 def at_moments(
     what: str, process: EmbedProcess, rows: int, blocks: Sequence[int], long: float, seed: int
 ) -> Ended:
-    """Kill a worker and the driver in turn, each at a random moment within one of `blocks`, of
-    which each takes about `long` seconds."""
+    """Kill a worker and the driver in turn, each at a random moment of one of `blocks`.
+
+    long: approximate seconds of a block.
+    """
     draw = random.Random(seed)
     started, done = time.monotonic(), 0
     for after in blocks:
@@ -137,7 +140,7 @@ def every(process: EmbedProcess, rows: int, seconds: float, long: float) -> Ende
 
 
 def check(output: Path, expected: Path) -> None:
-    """DisagreementError unless every id is there once, with the same vector."""
+    """Raise DisagreementError unless every id is there once, with the same vector."""
     (ids, vectors), (wanted, right) = read_embeddings(output), read_embeddings(expected)
     if sorted(ids.tolist()) != sorted(wanted.tolist()) or len(set(ids.tolist())) != len(ids):
         raise DisagreementError(f"{output.name}: ids are missing, or there twice")
@@ -186,15 +189,20 @@ def _runs(options: argparse.Namespace, texts: Sequence[str], home: Path) -> list
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_under_kills")
-    parser.add_argument("--rows", type=int, default=60_000, help="of each run (default 60,000)")
-    parser.add_argument("--kills", type=int, default=5, help="kills at random moments (default 5)")
+    parser = text_parser("embedding_under_kills")
+    parser.add_argument(
+        "--rows", type=int, default=60_000, help="rows of each run (default 60,000)"
+    )
+    parser.add_argument("--kills", type=int, default=5, help="number of kills (default 5)")
     small = "embed with a small random encoder instead of all-MiniLM-L6-v2"
     parser.add_argument("--small", action="store_true", help=small)
-    parser.add_argument("--every", type=float, default=20.0, help="seconds (default 20)")
-    parser.add_argument("--long", type=float, default=180.0, help="seconds (default 180)")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser.add_argument(
+        "--every", type=float, default=20.0, help="seconds between kills (default 20)"
+    )
+    parser.add_argument(
+        "--long", type=float, default=180.0, help="seconds of these kills (default 180)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default 0)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""SentenceEncoder.encode against SentenceTransformer.encode: one folder, the same sentences."""
+"""Compare SentenceEncoder.encode with SentenceTransformer.encode: same folder, same sentences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.harness import Row, device, first, interleave, least_cosine
+from benchmarks.harness import Row, device, first, interleave, least_cosine, number_formats
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
 PEER_BATCH = 32
@@ -20,7 +19,7 @@ TARGETS: dict[Precision, float] = {"fp32": 1.2, "bf16": 3.0}
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 2,000 sentences; the peer computes in fp32, its default."""
+    """Return the seconds for 2,000 sentences; the peer computes in fp32, its default."""
     chosen = first(texts, SENTENCES)
     ours = SentenceEncoder.from_pretrained(MINILM)
     peer = SentenceTransformer(locate_encoder(MINILM), device=device().type)
@@ -31,7 +30,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     def encode_ours(precision: Precision) -> Callable[[int], np.ndarray]:
         return lambda _: ours.encode(chosen, precision=precision)
 
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    formats = number_formats()
     tasks = {"peer": encode_peer} | {p: encode_ours(p) for p in formats}
     vectors = {name: task(0) for name, task in tasks.items()}
     cosines = {p: least_cosine(vectors[p], vectors["peer"], LEAST_COSINE) for p in formats}

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.freed_memory`: page faults with `keep_freed_memory` and without it.
+"""Count page faults with and without `keep_freed_memory`: `python -m benchmarks.freed_memory`.
 
-Each way runs in a process of its own: the setting is for a whole life. The goal is a
-tenth of the faults (glibc alone).
+Each way runs in a process of its own, since the setting cannot be undone. The target is a tenth of
+the faults; the setting only affects glibc.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ print(faults())
 
 
 def faults(way: str) -> int:
-    """Page faults of eight tensors of 64 MB, after eight others. way: "kept" or "given back"."""
+    """Return the page faults of eight tensors of 64 MB after eight others.
+
+    way: "kept" or "given back".
+    """
     command = [sys.executable, "-c", PROGRAM, way]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

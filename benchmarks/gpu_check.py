@@ -1,4 +1,4 @@
-"""python -m benchmarks.gpu_check: check that the GPU path works on this machine.
+"""Check that the GPU path works on this machine: `python -m benchmarks.gpu_check`.
 
 It takes about ten minutes on a machine with one or more CUDA GPUs and needs no hub and no data. It
 prints a table for a report: the machine and its versions, then each check with its result, its
@@ -7,7 +7,6 @@ limit, and `ok` or `FAILED`. The exit status is 1 if a check fails and 2 without
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import torch
 
 from benchmarks import gpu_checks, gpu_jobs
 from benchmarks.gpu_checks import Check, Setup
-from benchmarks.harness import random_encoder, read_texts
+from benchmarks.harness import random_encoder, read_texts, text_parser
 from cotbert_core.encoder.locations import MINILM, MINILM_PACKAGE
 from cotbert_core.training.devices import use_device
 
@@ -39,7 +38,9 @@ HEADER = ("check", "result", "limit", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = text_parser("gpu_check")
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=[], help="these checks alone")
+    options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print(
             "torch finds no CUDA GPU on this machine: run this on one, with a torch that is built "
@@ -78,16 +79,12 @@ def run(setup: Setup, only: Iterable[str] = ()) -> Iterable[Check]:
     for name, check in CHECKS.items():
         if only and name not in only:
             continue
-        yield from _guarded(name, check, setup)
-
-
-def _guarded(name: str, check: Callable[[Setup], Iterable[Check]], setup: Setup) -> Iterable[Check]:
-    try:
-        yield from check(setup)
-    except Exception as error:  # the other checks still run
-        traceback.print_exc()
-        first = (str(error).splitlines() or [""])[0]
-        yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
+        try:
+            yield from check(setup)
+        except Exception as error:  # the other checks still run
+            traceback.print_exc()
+            first = (str(error).splitlines() or [""])[0]
+            yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
 
 
 def print_check(check: Check) -> bool:
@@ -126,13 +123,6 @@ def _driver() -> str:
     """Return the version of the driver, from the file of the Linux driver."""
     path = Path("/proc/driver/nvidia/version")
     return path.read_text().splitlines()[0] if path.is_file() else "unknown"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
-    parser.add_argument("--only", nargs="+", choices=CHECKS, default=[], help="these checks alone")
-    return parser
 
 
 if __name__ == "__main__":

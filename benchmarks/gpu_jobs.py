@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
+from benchmarks.commands import sets
 from benchmarks.gpu_checks import (
     COSINE_LIMIT,
     GRADIENT_LIMIT,
@@ -148,4 +149,4 @@ def _train_command(setup: Setup) -> list[str]:
     }
     train = ["train", "quickstart", "--corpus", str(corpus), "--encoder", setup.encoder]
     train += ["--workers", str(setup.gpus)]
-    return [*cotbert, *train, *(w for k, v in changes.items() for w in ("--set", f"{k}={v}"))]
+    return [*cotbert, *train, *sets(changes)]

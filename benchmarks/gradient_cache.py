@@ -1,9 +1,8 @@
-"""Memory and time of a large contrastive batch in chunks: `python -m benchmarks.gradient_cache`.
+"""Measure a large contrastive batch in mini-batches: `python -m benchmarks.gradient_cache`.
 
-The forward and backward pass of 1,024 sentences, whole and in chunks of 64 rows, each in a process
-of its own, in fp32 and without dropout, on a small random encoder. Memory is the most that the
-process held in the two passes over what it held before them. Not part of `make bench`: it is about
-memory.
+Measured are the forward and backward pass of 1,024 sentences, in one batch and in mini-batches of
+64, each in a process of its own, in fp32 without dropout, with a small random encoder. Memory is
+the peak during both passes minus the memory before them.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from benchmarks.harness import (
     machine_line,
     random_encoder,
     read_texts,
+    text_parser,
     token_batches,
 )
 from cotbert_core.encoder.backbone import load_backbone
@@ -39,7 +39,9 @@ MOST_DIFFERENCE, MOST_MEMORY = 1e-5, 0.25
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if the gradient or the memory misses its target."""
-    options = _parser().parse_args(arguments)
+    parser = text_parser("gradient_cache")
+    parser.add_argument("--pass", dest="pass_", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
     if options.pass_ is not None:
         _pass(json.loads(options.pass_))
         return 0
@@ -96,13 +98,6 @@ def _pass(job: dict[str, Any]) -> None:
     gradient = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
     found = {"mib": peak_mib() - before, "seconds": seconds, "gradient": gradient}
     torch.save(found, job["output"])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gradient_cache")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
-    parser.add_argument("--pass", dest="pass_", help=argparse.SUPPRESS)
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Timing a fast path against its peer in one run, and the table of the ratios.
+"""Time a fast path and its peer in one run, and print the ratios.
 
-Only ratios are of use elsewhere: seconds depend on the machine and on what else it does. Peers
-therefore take turns (A B A B), and the median over the rounds is taken of each.
+Only ratios are comparable between machines. A fast path and its peer therefore take turns
+(A B A B), and each time is the median over the rounds.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import random
@@ -25,10 +26,12 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.methods.base import Method
 from cotbert_core.settings import Precision, TrainSettings
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.devices import current_device
-from cotbert_core.training.precision import has_fast_bf16
+from cotbert_core.training.devices import current_device as device
+from cotbert_core.training.precision import autocast, has_fast_bf16
+from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.reading.docstrings import package_files, sentences
 
 TEXT_PACKAGES = ("numpy", "scipy")
@@ -41,8 +44,11 @@ class DisagreementError(RuntimeError):
 
 @dataclass(frozen=True)
 class Row:
-    """One ratio. Seconds are medians; target is the least ratio wanted, None where it is only
-    shown; check says how it is known that both compute the same."""
+    """A ratio of two times.
+
+    Seconds are medians. target: the least ratio wanted, None if there is no target. check: how it
+    is known that both compute the same.
+    """
 
     benchmark: str
     ours: str
@@ -64,18 +70,14 @@ class Row:
         return {**asdict(self), "ratio": self.ratio, "met": self.met}
 
 
-def device() -> torch.device:
-    return current_device()
-
-
 def synchronize() -> None:
-    """Wait until a GPU has done what it was given, so that a time is that of the work."""
+    """Wait until the GPU has finished, so that a time includes the work."""
     if device().type == "cuda":
         torch.cuda.synchronize()
 
 
 def interleave(tasks: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each task, called with 1..rounds; the caller has warmed them up."""
+    """Return the median seconds of each task, called with 1..rounds after the caller's warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(1, rounds + 1):
         for name, task in tasks.items():
@@ -100,34 +102,60 @@ def compare_formats(
     rounds: int,
     check: str,
 ) -> list[Row]:
-    """Both ways in every number format that the machine computes in, each warmed up once.
-
-    bf16 without hardware for it would take minutes a step and show nothing.
-    """
-    there: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
-    formats = [row for row in formats if {row[0], row[1]} <= set(there)]
-    own_ones, peers = (dict.fromkeys(row[side] for row in formats) for side in (0, 1))
-    tasks = {f"ours {p}": ours(p) for p in own_ones}
-    tasks |= {f"released {p}": released(p) for p in peers}
+    """Compare both ways in the number formats of the machine, each warmed up once."""
+    formats = [row for row in formats if {row[0], row[1]} <= set(number_formats())]
+    tasks = {f"cotbert {own}": ours(own) for own, _, _ in formats}
+    tasks |= {f"released {peer}": released(peer) for _, peer, _ in formats}
     for task in tasks.values():
         task(0)
     seconds = interleave(tasks, rounds)
+    pairs = [(f"cotbert {own}", f"released {peer}", target) for own, peer, target in formats]
     return [
-        Row(
-            benchmark,
-            f"cotbert {own}",
-            f"released {peer}",
-            seconds[f"ours {own}"],
-            seconds[f"released {peer}"],
-            target,
-            check,
-        )
-        for own, peer, target in formats
+        Row(benchmark, own, peer, seconds[own], seconds[peer], target, check)
+        for own, peer, target in pairs
     ]
 
 
+def number_formats() -> list[Precision]:
+    """Return the number formats to measure: bf16 without hardware for it takes minutes a step."""
+    return ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+
+
+def own_steps(method: Method, batches: Sequence[Batch]) -> Step:
+    """Return training steps of a method; step n trains on batch n."""
+    method.train()
+    settings, total = method.settings, len(batches)
+    optimizer = make_optimizer(method, settings.optimizer)
+    return lambda n: train_step(method, batches[n], optimizer, settings, n + 1, total)
+
+
+def plain_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    precision: Precision,
+    loss: Callable[[], torch.Tensor],
+) -> None:
+    """Train a peer on one batch, with the gradient clipped at 1."""
+    optimizer.zero_grad()
+    with autocast(precision, device()):
+        value = loss()
+    value.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def loss_gap(ours: float, peer: float, most: float) -> float:
+    """Return the distance of both losses of one batch; DisagreementError if it is over `most`."""
+    if not abs(ours - peer) <= most:
+        raise DisagreementError(f"the loss of one batch is {ours:.6f} here, {peer:.6f} of the peer")
+    return abs(ours - peer)
+
+
 def least_cosine(left: np.ndarray, right: np.ndarray, wanted: float) -> float:
-    """The least cosine of a text's two vectors, (N, D) each; DisagreementError below `wanted`."""
+    """Return the least cosine of each text's two vectors, (N, D) each.
+
+    Raises DisagreementError if it is below `wanted`.
+    """
     least = float(cosines(left, right).min())
     if not least >= wanted:
         raise DisagreementError(f"the least cosine of two vectors of one sentence is {least:.6f}")
@@ -135,7 +163,7 @@ def least_cosine(left: np.ndarray, right: np.ndarray, wanted: float) -> float:
 
 
 def token_batches(texts: Sequence[str], count: int, size: int) -> list[Batch]:
-    """`count` batches of `size` sentences, tokenized for all-MiniLM-L6-v2."""
+    """Return `count` batches of `size` sentences, tokenized for all-MiniLM-L6-v2."""
     chosen = first(texts, size * count)
     tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
     slices = (chosen[start : start + size] for start in range(0, len(chosen), size))
@@ -143,25 +171,20 @@ def token_batches(texts: Sequence[str], count: int, size: int) -> list[Batch]:
 
 
 def random_encoder(folder: Path, layers: int, width: int, heads: int) -> Path:
-    """A BERT of random weights, the same each time, with all-MiniLM-L6-v2's tokenizer."""
+    """Save a BERT with the same random weights each time and all-MiniLM-L6-v2's tokenizer."""
     from transformers import BertConfig, BertModel
 
     tokenizer = load_tokenizer(MINILM).hf
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-    )
+    size = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    config = BertConfig(vocab_size=len(tokenizer), intermediate_size=4 * width, **size)
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def read_texts(path: Path | None) -> list[str]:
-    """Distinct sentences in one fixed random order: the lines of a file, or of docstrings."""
+    """Return distinct sentences in a fixed random order: a file's lines, or docstrings."""
     if path is None:
         found = [s for file in package_files(TEXT_PACKAGES) for s in sentences(file)]
     elif path.is_file():
@@ -180,7 +203,7 @@ def first(texts: Sequence[str], count: int) -> list[str]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on and with."""
+    """Return the machine and the versions of the libraries."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cpu": _cpu_model(),
@@ -204,8 +227,15 @@ def machine_line(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{k} {words[v] if isinstance(v, bool) else v}" for k, v in facts.items())
 
 
+def text_parser(name: str) -> argparse.ArgumentParser:
+    """Return a parser of `python -m benchmarks.NAME` with the option --text."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    return parser
+
+
 def table(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     cells = [HEADER, *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]

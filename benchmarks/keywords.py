@@ -1,4 +1,4 @@
-"""Keyword scores of a few queries against BM25 on scikit-learn's counts of all words."""
+"""Compare the keyword scores of a few queries with BM25 on scikit-learn's counts of all words."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Whether the score without labels orders encoders as labels do.
+"""Measure whether the score without labels ranks encoders as labels do.
 
     python -m benchmarks.label_free_score CORPUS [MODEL...] [--senteval DIR] [--sentiment FILE]
         [--modules PACKAGE,...]
 
-Each encoder is scored on the test queries of the corpus's held-out documents and by the labels that
-were given: STS-B, STS12 and STS13 of a SentEval folder, the sentiment of reviews by SentEval's
-protocol for MR (a linear classifier of frozen vectors, nested folds), and how often the docstring
-nearest to a docstring of other packages stands in the same file. The Spearman correlation of
-two orders comes with a percentile interval over resampled encoders, and with the p-value of a
-permutation test, exact for up to 8 encoders. Trained folders are given as MODEL, beside the
-untouched readouts or (--only) instead of them.
+Each encoder is scored on the test queries of the corpus's held-out documents and by the given
+labels: STS-B, STS12 and STS13 of a SentEval folder; the sentiment of reviews by SentEval's protocol
+for MR (a linear classifier of frozen vectors, nested folds); how often the nearest neighbour of a
+docstring is in the same file. The Spearman correlation of two rankings has a percentile interval
+over resampled encoders and the p-value of a permutation test, exact for up to 8 encoders. MODELs
+are scored in addition to the untouched readouts, or with --only instead of them.
 """
 
 from __future__ import annotations

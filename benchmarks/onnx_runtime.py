@@ -1,7 +1,7 @@
-"""An exported graph in ONNX Runtime against SentenceEncoder.encode: one model, one thread count.
+"""Compare an exported graph in ONNX Runtime with SentenceEncoder.encode, thread for thread.
 
-It asks whether `embed` should have an ONNX Runtime backend on CPUs: only if that were as fast as
-torch in bf16. Both sort by length and fill batches with as many padded tokens.
+An ONNX Runtime backend for `embed` on CPUs would have to be as fast as torch in bf16. Both sort by
+length and fill batches with the same number of padded tokens.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import onnxruntime
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.harness import Row, device, first, interleave, least_cosine
+from benchmarks.harness import Row, first, interleave, least_cosine, number_formats
 from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS
 from cotbert_core.encoder.length_batches import budget_slices
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import Precision
-from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 500
 TEMPLATE = "cot-bert/anchor"
@@ -31,10 +29,10 @@ LEAST_COSINE = 0.999
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 500 sentences; ONNX Runtime in fp32, torch in fp32 and where it can in bf16."""
+    """Return the seconds for 500 sentences: ONNX Runtime in fp32, torch in each number format."""
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM, TEMPLATE)
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    formats = number_formats()
     with tempfile.TemporaryDirectory() as scratch:
         write_graph(encoder, Path(scratch))
         graph = _Graph(Path(scratch))
@@ -67,7 +65,7 @@ class _Graph:
         self._tokenizer.no_padding()
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """(N,) texts -> (N, D), in order."""
+        """Return the vectors (N, D) of N texts, in their order."""
         rows = [np.array(row.ids) for row in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(row) for row in rows])
         order = np.argsort(-lengths, kind="stable")

@@ -1,5 +1,4 @@
-"""`encode()` compiled by OpenVINO against torch, and as an int8 graph against torch and
-sentence-transformers."""
+"""Compare encoders compiled by OpenVINO with torch, and int8 graphs with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.encoding import PEER_BATCH
-from benchmarks.harness import Row, device, first, interleave, least_cosine
+from benchmarks.harness import Row, device, first, interleave, least_cosine, number_formats
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import save_int8
@@ -19,13 +18,12 @@ from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
-# Least speedups over torch for which the backend is offered.
+# The least speedups over torch that justify the backend.
 TARGETS: dict[Precision, float | None] = {"fp32": None, "bf16": 1.1}
 LEAST_COSINE = 0.999
-# Without AMX, against fp32; what AMX does to int8 and to torch's bf16 was not measured.
+# Speedups over fp32 on a machine without AMX; int8 and torch's bf16 with AMX were not measured.
 INT8_TARGETS = {"torch": 2.0, "sentence-transformers fp32": 3.0}
 CALIBRATION = 1024
 
@@ -37,7 +35,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM)
     exact = encoder.encode(chosen, precision="fp32")
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    formats = number_formats()
     rows = []
     for p in formats:
         compiled = with_openvino(encoder, p)

@@ -1,7 +1,7 @@
-"""`cotbert prepare` against the bare fast tokenizer: the cost of its other steps.
+"""Compare `cotbert prepare` with the bare fast tokenizer, to show the cost of its other steps.
 
-Both use all cores and the same file of a million lines. Texts are made of the halves of others, so
-nearly all differ; one line in twenty is a duplicate.
+Both use all cores and the same file of a million lines. The lines are made of the halves of others,
+so nearly all differ; one line in twenty is a duplicate.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from benchmarks.commands import peak_mib, start_command
 from benchmarks.harness import DisagreementError, Row
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import MINILM
@@ -38,7 +37,7 @@ BATCH = 10_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """One run of the command: result.json, its seconds from start to end, its peak memory."""
+    """A run of the command: its result.json, its seconds and the driver's peak memory."""
 
     result: dict[str, Any]
     seconds: float
@@ -46,8 +45,11 @@ class Prepared:
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for a million lines, and for two million. Ours are those of the job in result.json,
-    in which its workers start, and of the whole command with all imports and Ray's start."""
+    """Return the seconds for a million lines and for two million.
+
+    Ours are those of the job in result.json, which include the start of its workers, and those of
+    the whole command with all imports and Ray's start.
+    """
     jobs: list[Prepared] = []
     bare: list[float] = []
     with tempfile.TemporaryDirectory() as name:
@@ -83,8 +85,10 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 
 
 def recombine(texts: Sequence[str], count: int, path: Path) -> None:
-    """A file of `count` lines: the first half of one text and the second of another, one in twenty
-    of them a line from before."""
+    """Write `count` lines: the first half of one text and the second half of another.
+
+    One line in twenty repeats an earlier one.
+    """
     draw = np.random.default_rng(0)
     words = [text.split() for text in texts]
     heads = [" ".join(w[: len(w) // 2]) for w in words]
@@ -97,32 +101,16 @@ def recombine(texts: Sequence[str], count: int, path: Path) -> None:
 
 
 def _prepare(text: Path, output: Path) -> Prepared:
-    command = [sys.executable, "-m", "pipelines.cli", "prepare", "--encoder", MINILM]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{output}.db"}
-    started = time.perf_counter()
-    job = subprocess.Popen(
-        [*command, "--input", str(text), "--output", str(output)],
-        stdout=subprocess.DEVNULL,
-        env=environment,
-    )
-    peak = 0.0
+    started, peak = time.perf_counter(), 0.0
+    words = ("prepare", "--encoder", MINILM, "--input", text, "--output", output)
+    job = start_command(output.parent, *words)
     while job.poll() is None:
-        peak = max(peak, _peak_gib(job.pid))
+        peak = max(peak, peak_mib(job.pid) / 1024)
         time.sleep(0.1)
     seconds = time.perf_counter() - started
     if job.returncode:
         raise DisagreementError(f"prepare ended with {job.returncode}")
     return Prepared(json.loads((output / "result.json").read_text()), seconds, peak)
-
-
-def _peak_gib(process: int) -> float:
-    """Return the peak memory of a process in GiB, from /proc."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    except OSError:
-        return 0.0
-    lines = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(lines[0].split()[1]) / 2**20 if lines else 0.0
 
 
 def _bare() -> Tokenizer:

@@ -1,9 +1,8 @@
-"""A step of masked language modelling against the training loop of transformers' Trainer.
+"""Compare a step of masked language modelling with that of transformers' Trainer.
 
-Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer has
-DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast and fused AdamW, which are the
-Trainer's defaults: on the same packed rows, and with a padded row for each sentence. Its head
-scores the vocabulary at every token.
+Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer uses the Trainer's
+defaults (DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast, fused AdamW), on the same
+packed rows and on a padded row per sentence. Its head scores the vocabulary at every token.
 """
 
 from __future__ import annotations
@@ -14,9 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from benchmarks.harness import DisagreementError, Row, Step, device, first, interleave
+from benchmarks.harness import (
+    Row,
+    Step,
+    device,
+    first,
+    interleave,
+    loss_gap,
+    number_formats,
+    plain_step,
+)
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.encoder.mlm import with_mlm_head
@@ -27,7 +34,6 @@ from cotbert_core.settings import ROLES, Precision, TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.packing import pack
-from cotbert_core.training.precision import autocast, has_fast_bf16
 from cotbert_core.training.step import make_optimizer, train_step
 
 ROWS, CAPACITY = 32, 126
@@ -46,7 +52,7 @@ class Work:
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
     """Return the seconds of a step of 32 packed rows, new ones in each round."""
     steps = _work(texts, rounds + 1)
-    precision: Precision = "bf16" if has_fast_bf16(device()) else "fp32"
+    precision = number_formats()[-1]
     difference = loss_difference(steps[0].packed)
     tasks = {
         "ours": ours(precision, [one.packed for one in steps]),
@@ -116,26 +122,17 @@ def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
 
-    def step(number: int) -> object:
+    def step(number: int) -> None:
         rows = [{"input_ids": [ends[0], *row.tolist(), ends[1]]} for row in steps[number]]
         inputs = {name: value.to(device()) for name, value in collate(rows).items()}
-        optimizer.zero_grad()
-        with autocast(precision, device()):
-            loss = model(**inputs).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.item()
+        plain_step(model, optimizer, precision, lambda: model(**inputs).loss)
 
     return step
 
 
 @torch.no_grad()
 def loss_difference(rows: Ragged) -> float:
-    """Return the difference of our and transformers' loss for equal masks, in fp32 without dropout.
-
-    Raises DisagreementError if it is too large for a comparison of times.
-    """
+    """Return the difference to transformers' loss for equal masks, in fp32 without dropout."""
     rows = rows.take(np.arange(4))
     method = _method("fp32").eval()
     own = method(Batch(rows)).loss.item()
@@ -151,6 +148,4 @@ def loss_difference(rows: Ragged) -> float:
     inputs["attention_mask"] = attended.long()
     model = with_mlm_head(method.encoder, method.vocabulary).to(device()).eval()
     peer = model(**{name: value.to(device()) for name, value in inputs.items()}).loss.item()
-    if not abs(own - peer) <= LOSS_TOLERANCE:
-        raise DisagreementError(f"the loss of one batch is {own:.6f} here and {peer:.6f} there")
-    return abs(own - peer)
+    return loss_gap(own, peer, LOSS_TOLERANCE)

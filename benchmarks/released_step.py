@@ -1,8 +1,8 @@
 """The peer: a CoT-BERT step as in the authors' released code (METHODS 2, 3).
 
-Every row is padded to the longest of the batch and the whole batch is one forward pass. At every
-step, for each template, the biases of all lengths that fit in 80 tokens are computed, each row
-padded to 80. Nothing of cotbert_core's fast path is used; only the template texts are.
+Every row is padded to the longest of the batch, and the whole batch is one forward pass. Every step
+computes, for each template, the biases of all lengths that fit in 80 tokens, in rows padded to 80.
+Of cotbert_core, only the template texts are used.
 """
 
 from __future__ import annotations
@@ -75,20 +75,3 @@ def _similarities(left: Tensor, right: Tensor) -> Tensor:
     """Return the cosines (B, B) of left (B, D) and right (B, D)."""
     cosines = F.cosine_similarity(left.unsqueeze(1), right.unsqueeze(0), dim=-1)
     return cosines / TEMPERATURE
-
-
-def released_step(
-    model: ReleasedCotBert,
-    sentences: Sequence[Sequence[int]],
-    optimizer: torch.optim.Optimizer,
-    *,
-    bf16: bool,
-) -> float:
-    """Run forward, backward, clipping at 1.0 and the optimizer; return the loss."""
-    optimizer.zero_grad()
-    with torch.autocast(model.dense.weight.device.type, torch.bfloat16, enabled=bf16):
-        loss = model(sentences)
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())

@@ -1,11 +1,10 @@
-"""`python -m benchmarks.run`: every fast path against its peer, in one table of ratios.
+"""Compare every fast path with its peer, in one table of ratios: `python -m benchmarks.run`.
 
 A benchmark is a file with `run(texts, rounds) -> list[Row]` and an entry in BENCHMARKS.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -30,7 +29,15 @@ from benchmarks import (
     training_base,
     updating,
 )
-from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
+from benchmarks.harness import (
+    DisagreementError,
+    Row,
+    machine,
+    machine_line,
+    read_texts,
+    table,
+    text_parser,
+)
 from cotbert_core.errors import UserError
 
 BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
@@ -52,13 +59,21 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "back-translation": back_translation.run,
     "sweeping": sweeping.run,
 }
-# Only run by name: a step of the released code and embedding 100,000 rows take minutes.
+# These only run by name, since they take minutes.
 LONG = ("training-base", "updating")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, 1 if a fast path and its peer disagree, or 2 for a mistake of the user."""
-    options = _parser().parse_args(arguments)
+    parser = text_parser("run")
+    parser.add_argument(
+        "--only", action="append", choices=BENCHMARKS, help="run this benchmark; repeatable"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of runs of each side (default 3)"
+    )
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
+    options = parser.parse_args(arguments)
     try:
         if options.rounds < 1:
             raise UserError(f"--rounds is {options.rounds}: give at least 1")
@@ -77,15 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = {"machine": facts, "rows": [row.record() for row in rows]}
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="this one; repeatable")
-    parser.add_argument("--rounds", type=int, default=3, help="times each peer runs (default 3)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
-    parser.add_argument("--json", type=Path, help="write the table here too")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Two workers against one, a thread each, and what gathering costs: `python -m benchmarks.scaling`.
+"""Compare two workers with one, and measure the gather: `python -m benchmarks.scaling`.
 
-CoT-BERT steps of all-MiniLM-L6-v2 over gloo with DDP. One worker and two take every batch in turn,
-so that a machine whose speed changes within minutes changes both. Then the gather of positives and
-hard negatives alone, forward and backward, for larger batches; its share is of a step whose other
-parts grow with the batch. Not part of `make bench`: it wants two quiet cores and 17 GB of memory.
+The workers, of one thread each, run CoT-BERT steps of all-MiniLM-L6-v2 with DDP over gloo. One
+worker and two workers take every batch in turn, so a change of the machine's speed affects both.
+The gather of positives and hard negatives is then measured alone, forward and backward, for larger
+batches; its share assumes that the rest of a step grows with the batch. Not part of `make bench`:
+it needs two idle cores and 17 GB of memory.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -16,13 +16,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.harness import machine, machine_line, read_texts, token_batches
+from benchmarks.harness import machine, machine_line, read_texts, text_parser, token_batches
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.methods import build_method
@@ -34,8 +33,8 @@ from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
 
 BATCH, STEPS = 128, 20
-# oneDNN compiles its code for every new shape of a batch, and memory grows to what the largest
-# batch needs: steps that no longer change in a run of hundreds.
+# oneDNN compiles code for every new shape of a batch, and memory grows until the largest batch
+# fits, so the first steps of a run take longer.
 WARM_UP = 10
 LARGE = (256, 1024, 8192)
 TARGET = 0.85
@@ -43,8 +42,10 @@ GATHERED = 2  # positives and hard negatives
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 where two workers scale worse than they should."""
-    options = _parser().parse_args(arguments)
+    """Return 0, or 1 if two workers scale worse than the target."""
+    parser = text_parser("scaling")
+    parser.add_argument("--precision", default="auto", choices=("auto", "bf16", "fp32"))
+    options = parser.parse_args(arguments)
     batches = token_batches(read_texts(options.text), WARM_UP + STEPS, BATCH)
     seconds, gathers = _measure(batches, options.precision)
     one, two = (seconds[n][WARM_UP:] for n in (1, 2))
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(
     batches: Sequence[Batch], precision: str
 ) -> tuple[dict[int, list[float]], dict[int, float]]:
-    """The seconds of every step, of one worker and of two; and of gathers, on rank 0 of two."""
+    """Return the seconds of every step by number of workers, and of gathers on rank 0 of two."""
     with tempfile.TemporaryDirectory() as home:
         crews = {n: [_start(own, n, batches, precision, home) for own in range(n)] for n in (1, 2)}
         seconds: dict[int, list[float]] = {n: [] for n in crews}
@@ -79,7 +80,7 @@ def _measure(
 
 
 def _ask(crew: Sequence[Connection], what: int | None) -> list[Any]:
-    """What all of a crew answer; EOFError where one has died."""
+    """Return the answers of all workers of a crew; EOFError if one has died."""
     for worker in crew:
         worker.send(what)
     return [worker.recv() for worker in crew]
@@ -119,7 +120,7 @@ def _worker(
 
 
 def _gather(size: int, width: int) -> float:
-    """Median seconds of gathering what a step of this global batch gathers, and its gradient."""
+    """Return the median seconds of a step's gathers for this global batch, and their gradient."""
     own = torch.randn(size // world_size(), width, requires_grad=True)
     found = []
     for _ in range(5):
@@ -129,13 +130,6 @@ def _gather(size: int, width: int) -> float:
             gather_with_gradient(own).sum().backward()
         found.append(time.perf_counter() - started)
     return statistics.median(found)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
-    parser.add_argument("--precision", default="auto", choices=("auto", "bf16", "fp32"))
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`cotbert search` over Parquet against all vectors in memory, one product and a full sort."""
+"""Compare `cotbert search` over Parquet with one product in memory and a full sort."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PART_ROWS = 4 * BLOCK_ROWS
 
 
 def run(_: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 200,000 vectors of 384 float32, for 1 and 10 queries: from the files to the ten
-    best, and of the ranking alone, with the vectors in memory on both sides. No text is read."""
+    """Return the seconds for 200,000 vectors of 384 float32, with 1 and with 10 queries.
+
+    Half of the rows begin with the files, the others with the vectors in memory. No text is read.
+    """
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "embeddings"
@@ -42,7 +44,7 @@ def run(_: Sequence[str], rounds: int) -> list[Row]:
 
 
 def _write(folder: Path, random: np.random.Generator) -> None:
-    """A folder as `cotbert embed` writes it. The vectors share a direction, as real ones do."""
+    """Write a folder as `cotbert embed` does. The vectors share a direction, as real ones do."""
     data = make_data_folder(folder)
     middle = random.standard_normal(DIMENSION, np.float32)
     for start in range(0, ROWS, PART_ROWS):
@@ -86,7 +88,7 @@ def _in_memory(vectors: np.ndarray, queries: np.ndarray, rounds: int) -> Row:
 
 
 def _full_sort(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """(Q, TOP) row numbers."""
+    """Return the row numbers (Q, TOP) of the nearest vectors."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.argsort(-(queries @ unit.T), axis=1)[:, :TOP]
 

@@ -1,5 +1,4 @@
-"""`cotbert serve` with 32 clients: its rate against bare encode() of the same sentences, and the
-latency at half that load.
+"""Compare `cotbert serve` for 32 clients with bare encode(), and measure the latency at half load.
 
 The clients, the HTTP process, the replica and Ray share the machine's cores, so the rate includes
 their cost. `python -m benchmarks.run --only serving` prints only these rows.
@@ -26,7 +25,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 
 SENTENCES, CLIENTS = 2048, 32
 TEXTS_PER_REQUEST = (1, 16)
-# Least share of the rate of bare encode().
+# The least rate relative to bare encode().
 TARGET = 0.7
 LEAST_COSINE = 0.9999
 END_SECONDS = 60

@@ -1,9 +1,9 @@
-"""How busy `cotbert embed` keeps a device of a given rate: `python -m benchmarks.sleeping_device`.
+"""Measure how busy `cotbert embed` keeps a device: `python -m benchmarks.sleeping_device`.
 
-The device is a worker whose encoder sleeps for as long as a device of R rows a second would
-compute, and gives zeros; reading, tokenizing and writing are real. First R is unlimited, which
-shows the rate of the CPU's stages alone; then R is that rate, and half of it. A device that encodes
-one block while the next is read and the last one written is busy nearly all of the time.
+The worker's encoder returns zeros and sleeps for as long as a device of R rows per second would
+compute; reading, tokenizing and writing are real. R is first unlimited, which gives the rate of the
+CPU's stages alone, then that rate, and half of it. A device that encodes one block while the next
+one is read and the last one is written is busy nearly all of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import machine, machine_line, read_texts
+from benchmarks.harness import machine, machine_line, read_texts, text_parser
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -42,7 +42,7 @@ ROWS = 200_000
 
 
 class SleepingEmbedder(BlockEmbedder):
-    """Encodes `rate` rows a second, as far as the worker's other stages let it."""
+    """An embedder whose encoder takes 1 / `rate` seconds per row."""
 
     def __init__(self, task: EmbedTask, threads: int, rate: float) -> None:
         super().__init__(task, threads)
@@ -63,8 +63,11 @@ class SleepingEmbedder(BlockEmbedder):
 
 @dataclass(frozen=True)
 class Run:
-    """calls: shards at a time in the worker. device, real: rows per second. busy: the share of the
-    time, from the first block's begin to the last one's end, in which the device computed."""
+    """A run of the embedder.
+
+    calls: number of concurrent shards in the worker. device, real: rows per second. busy: share of
+    the time from the first block's start to the last one's end in which the device computed.
+    """
 
     calls: int
     device: float
@@ -76,7 +79,7 @@ class Run:
 
 
 def embed_with(text: Path, home: Path, calls: int, rate: float) -> Run:
-    """Embed a file by a device of `rate` rows per second."""
+    """Embed a file with a device of `rate` rows per second."""
     options = EmbedOptions(MINILM, (str(text),))
     plan = sources.plan(options.inputs, options.text_column, None, SHARD_BYTES)
     encoder = SentenceEncoder.from_pretrained(MINILM)
@@ -95,7 +98,7 @@ def embed_with(text: Path, home: Path, calls: int, rate: float) -> Run:
 
 
 def _rate(scratch: Path) -> float:
-    """Rows per second, without the start of the worker and of its encoder."""
+    """Return the rows per second, without the start of the worker and of its encoder."""
     records = [json.loads(path.read_text()) for path in scratch.glob("block-*.json")]
     rows = sum(record["counts"]["rows"] for record in records)
     span = max(r["ended"] for r in records) - min(r["started"] for r in records)
@@ -119,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """The runs as Markdown."""
+    """Return the runs as a Markdown table."""
     lines = ["| shards at a time | device, rows/s | embedded, rows/s | busy |"]
     lines.append("| --- | --- | --- | --- |")
     for run in runs:
@@ -130,10 +133,9 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sleeping_device")
+    parser = text_parser("sleeping_device")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"of each run (default {ROWS:,})")
     parser.add_argument("--calls", type=int, nargs="+", default=[1, 2, 3], help="default 1 2 3")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
     return parser
 
 

@@ -1,15 +1,15 @@
-"""Memory of a training worker whose corpus is held or streamed: `python -m benchmarks.streaming`.
+"""Measure the memory of a training worker with a held or streamed corpus.
 
-`cotbert train` on corpora of rows of random tokens, written as parts, with a small random encoder
-(1 layer x 32), so that what the corpus takes is not hidden behind the model. Memory is the most
-that a process held, what it shares with the object store counted; the reader is the task that reads
-the windows. Not part of `make bench`: it is about memory.
+    python -m benchmarks.streaming
+
+`cotbert train` runs on corpora of random tokens with a small random encoder (1 layer x 32), so the
+memory of the corpus is not hidden by the model's. Memory is the peak of a process, with the pages
+that it shares with the object store; the reader is the task that reads the windows.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.commands import peak_mib, sets, start_command
 from benchmarks.harness import machine, machine_line, random_encoder
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import MINILM
@@ -35,22 +37,27 @@ from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 ROWS = (1_000_000, 3_000_000)
 PART_ROWS, SHUFFLE_ROWS = 50_000, 200_000
-# By default a little more than a window.
+# The rows of these steps are a little more than a window.
 BATCH, STEPS = 256, 800
-# Tokens of a row, each as likely: 20 on average, as of Wikipedia.
+# The number of tokens of a row, uniformly distributed; Wikipedia has 20 on average too.
 LEAST_TOKENS, MOST_TOKENS = 8, 32
 WORKER, READER = b"ray::SingleWork", b"ray::Read"
-SETTINGS = (
-    *("method.name=simcse", "templates.anchor=null", "templates.positive=null"),
-    *("templates.negative=null", f"batch_size={BATCH}", f"max_length={MOST_TOKENS}"),
-    "workers=1",
-)
+SETTINGS = {
+    "method.name": "simcse",
+    "workers": 1,
+    "batch_size": BATCH,
+    "max_length": MOST_TOKENS,
+    **dict.fromkeys(("templates.anchor", "templates.positive", "templates.negative"), "null"),
+}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One run. start, wait: seconds that the first step waited for data, and the others on
-    average; step: theirs on average."""
+    """The measurements of a run.
+
+    start: seconds that the first step waited for data. wait, step: seconds that the other steps
+    waited and took on average.
+    """
 
     worker_mib: float
     reader_mib: float
@@ -60,7 +67,7 @@ class Trained:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 where a streaming worker's memory grows with the corpus."""
+    """Return 0, or 1 if a streaming worker's memory grows with the corpus."""
     options = _parser().parse_args(arguments)
     streamed = []
     print(f"{machine_line(machine())}\n")
@@ -73,10 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             home = Path(name)
             encoder = random_encoder(home / "encoder", layers=1, width=32, heads=2)
             write_corpus(home / "corpus", encoder, rows)
-            steps = (f"max_steps={options.steps}", f"eval_every={options.steps}")
-            print(_line(rows, "in memory", _train(home, "held", encoder, *steps)))
-            steps += (f"shuffle_buffer_rows={SHUFFLE_ROWS}",)
-            streamed.append(_train(home, "streamed", encoder, *steps))
+            steps = {"max_steps": options.steps, "eval_every": options.steps}
+            print(_line(rows, "in memory", _train(home, "held", encoder, steps)))
+            steps["shuffle_buffer_rows"] = SHUFFLE_ROWS
+            streamed.append(_train(home, "streamed", encoder, steps))
             print(_line(rows, "streamed", streamed[-1]))
     growth = streamed[-1].worker_mib / streamed[0].worker_mib
     print(f"\nstreamed, the worker grows {growth:.2f} times (may be {options.most:.2f})")
@@ -84,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_corpus(folder: Path, encoder: Path, rows: int) -> None:
-    """A prepared corpus of random tokens, with empty texts, for this encoder."""
+    """Write a prepared corpus of random tokens, with empty texts, for this encoder."""
     data = make_data_folder(folder)
     draw, vocabulary = np.random.default_rng(0), len(load_tokenizer(MINILM).hf)
     for number, start in enumerate(range(0, rows, PART_ROWS)):
@@ -94,39 +101,28 @@ def write_corpus(folder: Path, encoder: Path, rows: int) -> None:
         texts = pa.array([""] * len(lengths))
         table = corpus_table(ids, [texts], [Ragged.from_lengths(tokens, lengths)])
         pq.write_table(table, data / f"part-{number:06}.parquet", compression="zstd")
-    manifest = {
-        "format": 1,
-        "columns": [],
-        "rows": rows,
-        "dropped": {},
-        "encoder": str(encoder),
-        "tokenizer_hash": load_tokenizer(str(encoder)).hash,
-        "max_length": MOST_TOKENS,
-        "source": {"inputs": ["random tokens"]},
-        "versions": {},
-    }
-    write_json(folder / MANIFEST_FILE, manifest)
+    made_for = {"encoder": str(encoder), "tokenizer_hash": load_tokenizer(str(encoder)).hash}
+    content = {"format": 1, "rows": rows, "columns": [], "dropped": {}, "max_length": MOST_TOKENS}
+    source = {"source": {"inputs": ["random tokens"]}, "versions": {}}
+    write_json(folder / MANIFEST_FILE, {**content, **made_for, **source})
 
 
-def _train(home: Path, name: str, encoder: Path, *changes: str) -> Trained:
-    """A run of the command, its processes watched."""
-    sets = [word for change in (*SETTINGS, *changes) for word in ("--set", change)]
-    command = [sys.executable, "-m", "pipelines.cli", "train", "quickstart", "--encoder"]
-    command += [str(encoder), "--corpus", str(home / "corpus"), "--output", str(home / name), *sets]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env={**os.environ, **store}, **quiet)
+def _train(home: Path, name: str, encoder: Path, changes: dict[str, object]) -> Trained:
+    """Run the command and watch the memory of its processes."""
+    words = ("train", "quickstart", "--encoder", encoder, "--corpus", home / "corpus")
+    given = ("--output", home / name, *sets({**SETTINGS, **changes}))
+    process = start_command(home, *words, *given, stderr=subprocess.DEVNULL)
     peaks = {WORKER: 0.0, READER: 0.0}
     readers: set[int] = set()
     while process.poll() is None:
         for pid in descendants(process.pid):
-            with suppress(OSError, StopIteration):  # it has ended meanwhile
+            with suppress(OSError):  # it has ended meanwhile
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(READER):
                     readers.add(pid)  # between two tasks it has another title
                 kind = READER if pid in readers else WORKER if title.startswith(WORKER) else None
                 if kind:
-                    peaks[kind] = max(peaks[kind], _peak_mib(pid))
+                    peaks[kind] = max(peaks[kind], peak_mib(pid))
         time.sleep(0.1)
     if process.returncode:
         raise RuntimeError(f"the run {name} ended with status {process.returncode}")
@@ -134,19 +130,7 @@ def _train(home: Path, name: str, encoder: Path, *changes: str) -> Trained:
     steps = [row for row in rows.values() if "step_seconds" in row]
     first, *others = (row["data_wait_seconds"] for row in steps)
     seconds = [row["step_seconds"] for row in steps[1:]]
-    return Trained(
-        peaks[WORKER],
-        peaks[READER],
-        first,
-        sum(others) / len(others),
-        sum(seconds) / len(seconds),
-    )
-
-
-def _peak_mib(pid: int) -> float:
-    """The most that a process has held so far."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    return Trained(peaks[WORKER], peaks[READER], first, fmean(others), fmean(seconds))
 
 
 def _line(rows: int, corpus: str, run: Trained) -> str:
@@ -159,9 +143,19 @@ def _line(rows: int, corpus: str, run: Trained) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streaming")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each run (default {STEPS})")
-    parser.add_argument("--most", type=float, default=1.15, help="growth of the streaming worker")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=list(ROWS),
+        help="numbers of rows (default 1000000 3000000)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"steps of each run (default {STEPS})"
+    )
+    parser.add_argument(
+        "--most", type=float, default=1.15, help="largest allowed growth (default 1.15)"
+    )
     return parser
 
 

@@ -1,6 +1,6 @@
-"""The overhead of `cotbert tune` against the same trainings one by one with `cotbert train`.
+"""Compare `cotbert tune` with the same trainings one by one by `cotbert train`.
 
-Both are commands of their own, with their imports, Ray's start, models, reports and MLflow.
+Both sides are whole commands, with imports, Ray's start, models, reports and MLflow.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import sets, timed
 from benchmarks.harness import DisagreementError, Row, first
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import read_json
@@ -24,16 +22,18 @@ from pipelines.tuning.state import WORK
 
 RATES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 1e-4)
 SENTENCES = 2_000
-# A sweep may cost this much of its trainings' own work beside the fixed start of each.
+# A sweep without its fixed starts may take 1.25 times as long as its trainings' own work.
 TARGET = 1 / 1.25
 SETTINGS = {"max_steps": 10, "eval_every": 5, "batch_size": 64, "cpus_per_worker": os.cpu_count()}
 RATE = "optimizer.learning_rate"
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a sweep without its trials' fixed starts against the trainings' own work (steps
-    and dev checks); of the whole sweep against the whole commands; of a trial's fixed start
-    against that of a command. Taken once, whatever `rounds` says: it takes minutes."""
+    """Return three ratios, measured once, whatever `rounds` says: they take minutes.
+
+    Compared are the sweep without its trials' fixed starts and the trainings' own work (steps and
+    dev checks), the whole sweep and the whole commands, a trial's fixed start and a command's.
+    """
     del rounds
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
@@ -41,18 +41,18 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         (home / "rates.yaml").write_text(
             json.dumps({"recipe": "cot-bert-base", "settings": {RATE: {"grid": RATES}}})
         )
-        corpus = str(home / "corpus")
-        _run(home, "prepare", "--input", str(home / "text.txt"), "--output", corpus)
+        corpus, encoder = home / "corpus", ("--encoder", MINILM)
+        timed(home, "prepare", "--input", home / "text.txt", "--output", corpus, *encoder)
         whole, work = [], []
         for number, rate in enumerate(RATES):
             output = home / f"train-{number}"
-            sets = _sets({**SETTINGS, RATE: rate})
-            job = ("train", "cot-bert-base", "--corpus", corpus, "--output", str(output))
-            whole.append(_run(home, *job, *sets))
-            work.append(_work(output))
+            job = ("train", "cot-bert-base", "--corpus", corpus, "--output", output, *encoder)
+            whole.append(timed(home, *job, *sets({**SETTINGS, RATE: rate})))
+            rows = read_rows(output / METRICS_FILE).values()
+            work.append(sum(row.get(key, 0.0) for row in rows for key in WORK))
         output = home / "sweep"
-        job = ("tune", str(home / "rates.yaml"), "--corpus", corpus, "--output", str(output))
-        sweep = _run(home, *job, *_sets(SETTINGS))
+        job = ("tune", home / "rates.yaml", "--corpus", corpus, "--output", output, *encoder)
+        sweep = timed(home, *job, *sets(SETTINGS))
         result = read_json(output / "result.json")
         _check(result, [home / f"train-{number}" for number in range(len(RATES))])
     what, check = f"{len(RATES)} trainings of {SETTINGS['max_steps']} steps", "same curves"
@@ -64,29 +64,6 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         Row(what, "tune, the command", "train, the commands", sweep, sum(whole), None, check),
         Row("a fixed start", "of a trial", "of a train command", fixed, alone, None, ""),
     ]
-
-
-def _run(home: Path, *words: str) -> float:
-    """Run a command of this package and return its seconds."""
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
-    command = [sys.executable, "-m", "pipelines.cli", *words, "--encoder", MINILM]
-    started = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise DisagreementError(
-            f"{' '.join(words[:2])} ended with {done.returncode}: {done.stderr}"
-        )
-    return time.perf_counter() - started
-
-
-def _sets(settings: Mapping[str, object]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-
-
-def _work(folder: Path) -> float:
-    """Return the seconds of a run's steps and dev checks."""
-    rows = read_rows(folder / METRICS_FILE).values()
-    return float(sum(row.get(key, 0.0) for row in rows for key in WORK))
 
 
 def _check(result: Mapping[str, Any], folders: Sequence[Path]) -> None:

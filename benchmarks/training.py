@@ -1,4 +1,4 @@
-"""A CoT-BERT training step against the released way of doing it, on the same batches."""
+"""Compare a CoT-BERT training step with that of the released code, on the same batches."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.harness import (
-    DisagreementError,
     Formats,
     Row,
     Step,
     compare_formats,
     device,
+    loss_gap,
+    own_steps,
+    plain_step,
     token_batches,
 )
-from benchmarks.released_step import ReleasedCotBert, released_step
+from benchmarks.released_step import ReleasedCotBert
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.settings import OptimizerSettings, Precision, TrainSettings
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.step import make_optimizer, train_step
 
 LEARNING_RATE = 3e-5
 LOSS_TOLERANCE = 1e-4
@@ -30,7 +31,7 @@ LOSS_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Case:
-    """The encoder that is trained, and sentences of a batch."""
+    """The encoder to train, and the number of sentences of a batch."""
 
     encoder: str
     batch: int
@@ -41,7 +42,7 @@ MINILM_PAIRS: Formats = (("bf16", "fp32", 4.5), ("fp32", "fp32", 1.6), ("bf16", 
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a step of 64 sentences, every round with a batch of its own."""
+    """Return the seconds of a step of 64 sentences, a new batch in each round."""
     case = Case(MINILM, 64)
     batches = token_batches(texts, rounds + 1, case.batch)
     return compare_formats(
@@ -58,45 +59,31 @@ def _lists(batch: Batch) -> list[list[int]]:
     return [batch.sentences[i].tolist() for i in range(len(batch))]
 
 
-def _settings(case: Case, precision: Precision) -> TrainSettings:
-    return TrainSettings(
+def _method(case: Case, precision: Precision) -> CotBert:
+    settings = TrainSettings(
         encoder=case.encoder,
         batch_size=case.batch,
         precision=precision,
         optimizer=OptimizerSettings(learning_rate=LEARNING_RATE),
     )
-
-
-def _method(case: Case, precision: Precision) -> CotBert:
-    return CotBert(load_backbone(case.encoder), _settings(case, precision)).to(device())
+    return CotBert(load_backbone(case.encoder), settings).to(device())
 
 
 def ours(case: Case, precision: Precision, batches: Sequence[Batch]) -> Step:
-    method, settings = _method(case, precision).train(), _settings(case, precision)
-    optimizer = make_optimizer(method, settings.optimizer)
-    total = len(batches)
-    return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
+    return own_steps(_method(case, precision), batches)
 
 
 def released(case: Case, precision: Precision, batches: Sequence[Batch]) -> Step:
     model = ReleasedCotBert(locate_encoder(case.encoder)).to(device()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     lists = [_lists(batch) for batch in batches]
-    return lambda i: released_step(model, lists[i], optimizer, bf16=precision == "bf16")
+    return lambda i: plain_step(model, optimizer, precision, lambda: model(lists[i]))
 
 
 @torch.no_grad()
 def loss_difference(case: Case, batch: Batch) -> float:
-    """How far the two losses of one batch are apart, with one head, in fp32, without dropout.
-
-    Raises DisagreementError where that is too far to compare their times.
-    """
+    """Return the difference of the two losses of a batch: one head, fp32, no dropout."""
     own = _method(case, "fp32").eval()
     peer = ReleasedCotBert(locate_encoder(case.encoder)).to(device()).eval()
     peer.dense.load_state_dict(own.head.dense.state_dict())
-    left, right = float(own(batch).loss), float(peer(_lists(batch)))
-    if not abs(left - right) <= LOSS_TOLERANCE:
-        raise DisagreementError(
-            f"the loss of one batch is {left:.6f} here and {right:.6f} as released"
-        )
-    return abs(left - right)
+    return loss_gap(float(own(batch).loss), float(peer(_lists(batch))), LOSS_TOLERANCE)

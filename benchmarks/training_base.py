@@ -1,9 +1,9 @@
-"""A CoT-BERT step of 128 sentences with an encoder of BERT-base's shape, random weights.
+"""Compare CoT-BERT steps of 128 sentences with a random encoder of BERT-base's shape.
 
-As released, such a step keeps more than 24 GiB of activations even in bf16. On a CPU both ways are
-therefore measured with two depths, each in a process of its own, and taken to 12 layers by the
-straight line through both: a step's time is that of its layers and a part that has none. Ours in
-bf16 is run whole beside it, to show how well that line holds. On a GPU everything is run whole.
+The released step keeps more than 24 GiB of activations even in bf16. On a CPU both sides are
+therefore measured with two small depths, each in a process of its own, and extrapolated linearly to
+12 layers. Our bf16 step is also run with 12 layers, to check the extrapolation. On a GPU all steps
+have 12 layers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import (
-    Formats,
-    Row,
-    device,
-    random_encoder,
-    synchronize,
-    token_batches,
-)
+from benchmarks.harness import Formats, Row, device, random_encoder, synchronize, token_batches
 from benchmarks.training import Case, loss_difference, ours, released
 from cotbert_core.settings import Precision
 from cotbert_core.training.batches import Batch
@@ -38,14 +31,14 @@ PAIRS: Formats = (("bf16", "fp32", 5.0), ("fp32", "fp32", 2.0), ("bf16", "bf16",
 
 @dataclass
 class Steps:
-    """Steps of both sides; folders: of the encoders by their depth."""
+    """The training steps of both sides. folders: an encoder by number of layers."""
 
     folders: dict[int, str]
     batches: Sequence[Batch]
     known: dict[tuple[str, Precision, int], float] = field(default_factory=dict)
 
     def at(self, side: str, precision: Precision, depth: int) -> float:
-        """Median seconds of a step in a process of its own, whose memory is then given back."""
+        """Return the median seconds of a step, measured in a process of its own."""
         key = (side, precision, depth)
         if key not in self.known:
             case = Case(self.folders[depth], BATCH)
@@ -56,14 +49,14 @@ class Steps:
         return self.known[key]
 
     def seconds(self, side: str, precision: Precision) -> float:
-        """Of 12 layers."""
+        """Return the seconds of a step with 12 layers."""
         if device().type == "cuda":
             return self.at(side, precision, LAYERS)
         return line(DEPTHS, [self.at(side, precision, depth) for depth in DEPTHS], LAYERS)
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a step, in every number format that the machine computes in."""
+    """Return the seconds of a step in every number format of the machine."""
     batches = token_batches(texts, rounds + 1, BATCH)
     with tempfile.TemporaryDirectory() as name:
         depths = (*DEPTHS, LAYERS)
@@ -89,7 +82,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 
 
 def line(places: Sequence[int], values: Sequence[float], place: int) -> float:
-    """The value at `place` of the straight line through two points."""
+    """Return the value at `place` of the straight line through two points."""
     (left, right), (low, high) = places, values
     return low + (high - low) * (place - left) / (right - left)
 

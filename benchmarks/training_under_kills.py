@@ -1,12 +1,12 @@
-"""`cotbert train` while its processes are killed: `python -m benchmarks.training_under_kills`.
+"""Kill the processes of `cotbert train`: `python -m benchmarks.training_under_kills`.
 
-A cluster of two nodes on this machine, as `cotbert cluster up` makes it, and a training of two
-workers, one a node. An undisturbed run first, then runs in which a worker, a node or the driver is
-killed in turn (-9) at random moments of the whole run, its start included. After a node another is
-started, as an autoscaler would; after the driver the command is given again with --resume. Each run
-must end with the undisturbed run's losses, dev scores and weights bit for bit, and do no more steps
-again than lie between two checkpoints. At last a node is killed and none comes instead: the run
-must end with one worker and the same global batch. Not part of `make bench`, which must be short.
+Two workers train on two nodes of this machine, which `cotbert cluster up` would start. After an
+undisturbed run, a worker, a node or the driver is killed in turn (SIGKILL), each at a random moment
+of a run. A killed node is replaced, as an autoscaler would; a killed driver is started again with
+--resume. Each run must end with the losses, dev scores and weights of the undisturbed run, bit for
+bit, and repeat no more steps than lie between two checkpoints. In the last run a node is killed and
+not replaced: the run must end with one worker and the same global batch. Not part of `make bench`,
+which must be short.
 """
 
 from __future__ import annotations
@@ -30,13 +30,21 @@ from benchmarks.cluster_run import (
     kill_one_worker,
     train_processes,
 )
-from benchmarks.harness import DisagreementError, machine, machine_line, random_encoder, read_texts
+from benchmarks.harness import (
+    DisagreementError,
+    machine,
+    machine_line,
+    random_encoder,
+    read_texts,
+    text_parser,
+)
 from cluster import local, nodes
 from cluster.nodes import LocalCluster
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.runtime.auth_token import TOKEN
 
+HEADER = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"
 KINDS = ("worker", "node", "driver")
 SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32
 # How long a run that may have fewer workers waits for a new node here; 180 s by default.
@@ -47,8 +55,12 @@ MOST_SECONDS_LEFT = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """moment: seconds from the command's start to the kill. again: steps done twice. more: seconds
-    beyond the undisturbed run. gone: seconds until nothing of a killed driver was left."""
+    """A finished run.
+
+    moment: seconds from the command's start to the kill. again: number of repeated steps. more:
+    seconds longer than the undisturbed run. gone: seconds until all processes of a killed driver
+    had ended.
+    """
 
     kind: str
     moment: float
@@ -67,13 +79,13 @@ class Ended:
 
 
 class Disturber:
-    """Kills of each kind; it knows which node is the second one now."""
+    """The kinds of kills."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster, self._node = cluster, 1
 
     def worker(self, run: ClusterRun) -> None:
-        """One of the two; in a run that has none yet, the first that comes."""
+        """Kill a worker, as soon as the run has one."""
         while run.running and not kill_one_worker(self._cluster):
             time.sleep(0.02)
 
@@ -89,7 +101,7 @@ class Disturber:
         nodes.start(self._cluster, self._node)
 
     def driver(self, run: ClusterRun) -> float:
-        """Seconds until nothing that it had started was left on the cluster."""
+        """Kill the driver, and return the seconds until its processes on the cluster had ended."""
         before = train_processes(self._cluster)
         run.kill()
         started = time.monotonic()
@@ -120,7 +132,7 @@ def disturbed(
 
 
 def disturbed_late(run: ClusterRun, disturber: Disturber) -> Ended:
-    """The second node lost for good when a checkpoint is there."""
+    """Kill the second node after the first checkpoint, without a new node."""
     run.begin()
     while run.running and run.last_step() <= EVERY:
         time.sleep(0.02)
@@ -132,7 +144,7 @@ def disturbed_late(run: ClusterRun, disturber: Disturber) -> Ended:
 
 @contextmanager
 def own_cluster(home: Path) -> Iterator[LocalCluster]:
-    """Two nodes of one core each, beside any that the user has up."""
+    """Start two nodes of one core each, apart from any cluster of the user."""
     os.environ["COTBERT_CACHE"] = str(home / "cache")
     os.environ.setdefault(TOKEN, secrets.token_hex(32))
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{home / 'mlflow.db'}"
@@ -153,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with own_cluster(home) as cluster:
             prepare(PrepareOptions((str(home / "text.txt"),), str(encoder)), corpus)
             print(f"{machine_line(machine())}\n", flush=True)
-            _header()
+            print(f"| {' | '.join(HEADER)} |\n| --- {'| ---: ' * 6}|", flush=True)
             command = (encoder, corpus, STEPS, EVERY, BATCH)
             quiet = ClusterRun(cluster, home / "quiet", *command)
             whole, disturber = undisturbed(quiet), Disturber(cluster)
@@ -166,16 +178,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 check_equal(run.output, quiet.output)
                 run.check_lost(EVERY)
             if options.elastic:
-                fewer = ("min_workers=1", f"node_seconds={NODE_SECONDS}")
+                fewer = {"min_workers": 1, "node_seconds": NODE_SECONDS}
                 run = ClusterRun(cluster, home / "elastic", *command, fewer)
                 _tell(disturbed_late(run, disturber), whole)
                 check_elastic(run.output, quiet.output, STEPS)
     return 0
-
-
-def _header() -> None:
-    names = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"
-    print(f"| {' | '.join(names)} |\n| --- {'| ---: ' * 6}|", flush=True)
 
 
 def _tell(ended: Ended, whole: Ended) -> None:
@@ -183,11 +190,10 @@ def _tell(ended: Ended, whole: Ended) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.training_under_kills")
+    parser = text_parser("training_under_kills")
     parser.add_argument("--kills", type=int, default=10, help="a run each (default 10)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="in turn")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
     parser.add_argument(
         "--no-elastic", dest="elastic", action="store_false", help="leave the last run out"
     )

@@ -1,16 +1,12 @@
-"""`cotbert embed --update` where one row in a hundred is new, against embedding all rows again.
+"""Compare `cotbert embed --update`, with 1 % new rows, with embedding all rows again.
 
-Both are whole commands in processes of their own, with all starts. The new rows are at the end of
-the input, as in a log that grows, or anywhere in it, so that no part stays as it was.
+Both sides are whole commands, with all their starts. The new rows are at the end of the input, as
+in a growing log, or spread over it, so that no part stays unchanged.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.commands import timed
 from benchmarks.harness import DisagreementError, Row, least_cosine
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
@@ -25,13 +22,13 @@ from cotbert_core.files import read_json
 from pipelines.embed import read_embeddings
 
 ROWS, NEW = 100_000, 1_000
-# Embedding all rows takes at least this many times as long.
+# The least ratio of the times.
 TARGET = 20.0
 LEAST_COSINE = 0.9999
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of one run each: embedding all rows takes minutes."""
+    """Return the seconds of one run each: embedding all rows takes minutes."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         recombine(texts, ROWS, home / "all.txt")
@@ -39,15 +36,15 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         old = [*range(ROWS - NEW)]
         _write(home / "old.parquet", old, lines)
         _write(home / "end.parquet", [*range(ROWS)], lines)
-        # A new row after every hundredth of the old ones, with the ids that it has at the end.
+        # Here the new rows are spread evenly among the old ones, with the same ids.
         places = np.linspace(0, len(old), NEW, dtype=int)
         anywhere = np.insert(np.asarray(old), places, np.arange(ROWS - NEW, ROWS)).tolist()
         _write(home / "anywhere.parquet", anywhere, lines)
-        _embed(home, "old")
-        peer = _embed(home, "end", "--output", str(home / "whole"))
+        _embed(home, "old", "old-vectors")
+        peer = _embed(home, "end", "whole")
         rows = []
         for case in ("end", "anywhere"):
-            ours = _embed(home, case, "--update", str(home / "old-vectors"))
+            ours = _embed(home, case, f"{case}-vectors", "--update", home / "old-vectors")
             check = _check(home / f"{case}-vectors", home / "whole")
             what = f"embed {ROWS} rows, {NEW} of them new, {case}"
             rows.append(Row(what, "--update", "all rows", ours, peer, TARGET, check))
@@ -58,17 +55,10 @@ def _write(path: Path, ids: Sequence[int], lines: Sequence[str]) -> None:
     pq.write_table(pa.table({"id": ids, "text": [lines[n] for n in ids]}), path)
 
 
-def _embed(home: Path, case: str, *more: str) -> float:
+def _embed(home: Path, case: str, output: str, *more: object) -> float:
     """Return the seconds of a command."""
-    command = [sys.executable, "-m", "pipelines.cli", "embed", MINILM]
-    command += ["--input", str(home / f"{case}.parquet")]
-    command += [] if "--output" in more else ["--output", str(home / f"{case}-vectors")]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
-    start = time.perf_counter()
-    subprocess.run(
-        [*command, *more], check=True, stdout=subprocess.DEVNULL, env={**os.environ, **store}
-    )
-    return time.perf_counter() - start
+    words = ("embed", MINILM, "--input", home / f"{case}.parquet", "--output", home / output)
+    return timed(home, *words, *more)
 
 
 def _check(folder: Path, whole: Path) -> str:

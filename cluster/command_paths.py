@@ -27,11 +27,8 @@ LOCAL = ("cluster", "submit")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 # The settings that name an encoder, as given to --set.
 ENCODER_SETTINGS = (
-    "encoder=",
-    "method.complement=",
-    "method.generator=",
-    "method.teacher=",
-    "method.second_teacher=",
+    *("encoder=", "method.complement=", "method.generator="),
+    *("method.teacher=", "method.second_teacher="),
 )
 _FOLDER_OF = ("sick:",)
 
@@ -76,11 +73,9 @@ def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[s
     Raises UserError for a relative input that does not exist.
     """
     split = [part for word in words for part in _parts(word)]
-    marked = []
-    for place, text in enumerate(split):
-        word = _Word(text)
+    marked = [_Word(text) for text in split]
+    for place, word in enumerate(marked):
         word.place = place
-        marked.append(word)
     noted: dict[int, Declared] = {}
     parser = line.parser(words[0], lambda one: _noting(one, noted) or value_type(one))
     parser.parse_args(marked[1:])

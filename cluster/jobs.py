@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import command_paths, resource_request
-from cluster.client import ADDRESS, job_client
 from cluster.local import running
 from cluster.log_stream import submit_command
 from cluster.package import absolute_variables, passed_variables, write_code
-from cluster.server import JobServer
+from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.runtime.progress import say
@@ -78,7 +77,10 @@ def check(
     variables = absolute_variables(
         {**passed_variables(os.environ, key_variables), **_given(environment)}
     )
-    _check_name(name)
+    if name is not None and not _NAME.fullmatch(name):
+        raise UserError(
+            f"the job's name is {name!r}: give letters, digits, '.', '_' and '-', at most 100"
+        )
     server.check_versions()
     if name is not None and (existing := server.job(name)) is not None:
         earlier_command = (existing.get("metadata") or {}).get("command")
@@ -96,7 +98,8 @@ def check(
     if is_local:
         variables.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
     notes = _notes(paths, variables, is_local)
-    return Submission(name or _new_name(command[0]), tuple(new), variables, notes)
+    made = f"{command[0]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return Submission(name or made, tuple(new), variables, notes)
 
 
 def _given(environment: Sequence[str]) -> dict[str, str]:
@@ -109,17 +112,6 @@ def _given(environment: Sequence[str]) -> dict[str, str]:
             raise UserError(f"--env is {name}, which is not set here: set it, or give NAME=VALUE")
         given[name] = value if sign else os.environ[name]
     return given
-
-
-def _check_name(name: str | None) -> None:
-    if name is not None and not _NAME.fullmatch(name):
-        raise UserError(
-            f"the job's name is {name!r}: give letters, digits, '.', '_' and '-', at most 100"
-        )
-
-
-def _new_name(command: str) -> str:
-    return f"{command}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> tuple[str, ...]:
@@ -143,7 +135,7 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
 
 def submit(job: Submission, server: JobServer) -> None:
     """Send the code and start the job; UserError if another job took its name in the meantime."""
-    client = job_client(server)
+    client = server.client()
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
         write_code(Path(folder))

@@ -7,7 +7,6 @@ import re
 import time
 from typing import Any
 
-from cluster.client import job_client
 from cluster.server import JobServer
 from cotbert_core.messages.redaction import redact
 from pipelines.runtime.progress import print_output, say
@@ -25,7 +24,7 @@ def follow(name: str, server: JobServer) -> int:
     """
     ended = server.known_job(name)["status"] in ENDED
     try:
-        _show(name, job_client(server), ended)
+        _show(name, server.client(), ended)
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -93,7 +92,7 @@ def stop(name: str, server: JobServer) -> str:
     status = server.known_job(name)["status"]
     if status in ENDED:
         return f"the job {name} had ended already: {status.lower()}"
-    job_client(server).stop_job(name)
+    server.client().stop_job(name)
     status = _wait_for_end(name, server, STOP_SECONDS)["status"]
     if status not in ENDED:
         raise RuntimeError(

@@ -87,10 +87,8 @@ def _where(cluster: LocalCluster, number: int) -> list[str]:
     """Return the options of `ray start` for a node's addresses and ports."""
     if number:
         # 0.0.0.0 reaches loopback too, and Ray does not replace it as it does 127.0.0.1.
-        return [
-            f"--address=0.0.0.0:{_port(cluster.ray_address)}",
-            "--dashboard-agent-listen-port=0",
-        ]
+        head = f"0.0.0.0:{_port(cluster.ray_address)}"
+        return [f"--address={head}", "--dashboard-agent-listen-port=0"]
     client, agent = free_ports(2)
     ports = [
         f"--port={_port(cluster.ray_address)}",
@@ -107,9 +105,8 @@ def _port(address: str) -> str:
 
 def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
     """Return the environment of a node, which every job and worker on it inherits."""
-    inherited = {
-        k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
-    }
+    others = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+    inherited = {k: v for k, v in os.environ.items() if k not in others}
     return {
         **inherited,
         MODE: "token",

@@ -1,11 +1,13 @@
 """A cluster's job server, checked over HTTP before anything is sent to it.
 
-A wrong address, token or version raises UserError within seconds, without importing Ray's client.
+A wrong address, token or version raises UserError within seconds; only `client` imports Ray.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import platform
 import urllib.error
 import urllib.request
@@ -19,6 +21,8 @@ from cotbert_core.errors import UserError
 from pipelines.runtime.auth_token import TOKEN, default_path, find_token
 
 ANSWER_SECONDS = 15.0
+# The environment variable with the address of a job server.
+ADDRESS = "RAY_API_SERVER_ADDRESS"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,20 @@ class JobServer:
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "
                 "start a cluster with `cotbert cluster up`"
             ) from None
+
+    def client(self) -> Any:
+        """Return Ray's client for this server; it ignores the addresses in the environment."""
+        addresses = ("RAY_ADDRESS", ADDRESS)
+        saved = {name: os.environ.pop(name) for name in addresses if name in os.environ}
+        try:
+            from ray.job_submission import JobSubmissionClient
+
+            # Some of Ray's loggers set a level of their own; all of them share these handlers.
+            for handler in logging.getLogger("ray").handlers:
+                handler.setLevel(logging.WARNING)
+            return JobSubmissionClient(self.address, headers=dict(self.headers))
+        finally:
+            os.environ.update(saved)
 
     def _refused(self, status: int) -> UserError:
         place = f"put the cluster's token into {TOKEN} or {default_path()}"

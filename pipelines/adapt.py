@@ -45,7 +45,7 @@ from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
-from pipelines.adapting.trials import Trials
+from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
@@ -88,41 +88,22 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
-    output = open_folder(output, options)
+    output, started = open_folder(output, options), time.monotonic()
+    where: dict[str, Any] = {"parent": parent, "home": output, "queue_folder": output}
     try:
-        return _tracked(options, output, verbose, parent, also, kept)
+        with (
+            locked_output(output),
+            tracking.tracked_run("adapt", params(options), about=about(options), **where) as run,
+            ray_session(verbose, output),
+        ):
+            result = _run(options, output, run, verbose, also, kept)
+            result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
+            _record_result(run, result, options, output, kept)
+        return result
     except UserError:
         if not (output / CORPUS).exists():  # the documents will not do, and nothing was made yet
             shutil.rmtree(output, ignore_errors=True)
         raise
-
-
-def _tracked(
-    options: AdaptOptions,
-    output: Path,
-    verbose: bool,
-    parent: str | None,
-    also: Sequence[str],
-    kept: KeptFiles,
-) -> dict[str, Any]:
-    """Adapt in an MLflow run."""
-    started = time.monotonic()
-    with (
-        locked_output(output),
-        tracking.tracked_run(
-            "adapt",
-            params(options),
-            about=about(options),
-            parent=parent,
-            home=output,
-            queue_folder=output,
-        ) as run,
-        ray_session(verbose, output),
-    ):
-        result = _run(options, output, run, verbose, also, kept)
-        result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
-        _record_result(run, result, options, output, kept)
-    return result
 
 
 def _run(
@@ -134,30 +115,32 @@ def _run(
     kept: KeptFiles,
 ) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
-    corpus = _corpus(options, output / CORPUS, verbose, run.key)
+    if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
+        prepare(options.prepare_options(), output / CORPUS, verbose, run.key)
+    corpus = Corpus.open(output / CORPUS)
     run.dataset(corpus)
     encoder = absolute_name(options.encoder)
-    dev = _dev_sets(options, corpus)
+    # The dev queries choose; the graded pairs are scored beside them.
+    dev = dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     settings = candidates(options, start, plain_readout(baseline))
     _check(settings, corpus)
-    trials = Trials(
+    rows = train_candidates(
         settings,
         corpus,
         dev,
         output / state.TRIALS_FOLDER,
         baseline,
-        run.key,
-        options.max_concurrent,
-        verbose,
-        kept,
+        parent=run.key,
+        max_concurrent=options.max_concurrent,
+        verbose=verbose,
+        kept=kept,
     )
-    rows = trials.run()
-    contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
+    contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
     winner = choose(contenders)
-    others = [n for n in also if n != winner.name and trials.model(n).is_dir()]
-    scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in others]
+    others = [n for n in also if n != winner.name and _model(output, n).is_dir()]
+    scored_too = [Contender(n, str(_model(output, n)), 0.0) for n in others]
     shown = list(dict.fromkeys([contenders[0], winner, *scored_too]))
     scores = evaluate_models(options, shown, corpus, output, run.key)
     chosen = confirm(winner, contenders[0], scores[0])
@@ -165,18 +148,6 @@ def _run(
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
     complete_card(output / MODEL, result)
     return result
-
-
-def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:
-    """Return the prepared documents; an earlier run may have prepared them."""
-    if not (folder / RESULT_FILE).is_file():
-        prepare(options.prepare_options(), folder, verbose, parent)
-    return Corpus.open(folder)
-
-
-def _dev_sets(options: AdaptOptions, corpus: Corpus) -> DevSets:
-    """Return the dev queries, which choose, and the graded pairs that are scored beside them."""
-    return dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
 
 
 def _pretrained(
@@ -209,14 +180,19 @@ def _check(settings: Mapping[str, TrainSettings], corpus: Corpus) -> None:
         say(f"note: {note}")
 
 
+def _model(output: Path, candidate: str) -> Path:
+    """Return the model folder of a finished candidate."""
+    return output / state.TRIALS_FOLDER / candidate / MODEL
+
+
 def _trained(
-    trials: Trials, rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
+    rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
 ) -> list[Contender]:
     """Return the best candidate, and its average with the untouched encoder."""
     best = state.best_of(rows)
     if best is None:
         raise AdaptError(without_result(list(map(dict, rows))))
-    model, merged = trials.model(best["name"]), output / MERGED
+    model, merged = _model(output, best["name"]), output / MERGED
     if not (merged / RESULT_FILE).is_file():
         shutil.rmtree(merged, ignore_errors=True)
         merge(encoder, str(model), MERGED_WEIGHT, merged)
@@ -225,11 +201,7 @@ def _trained(
 
 
 def _record_result(
-    run: tracking.Run,
-    result: dict[str, Any],
-    options: AdaptOptions,
-    output: Path,
-    kept: KeptFiles,
+    run: tracking.Run, result: dict[str, Any], options: AdaptOptions, output: Path, kept: KeptFiles
 ) -> None:
     """Write report.html and result.json, and log the result."""
     write_adapt_report(output / REPORT_FILE, result, options)

@@ -50,11 +50,13 @@ def compare(
     """Train and score every entry with every seed; return the means and spreads."""
     _check(comparison, corpus)
     output = open_output(output, "comparison", comparison.record(corpus), resume)
-    params = {"entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
-    params = comparison.budget | params
+    own = {"entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
+    params = comparison.budget | own
+    names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
+    about = f"Compares {names} on one budget, each training with {seeds} seeds."
     with (
         tracking.tracked_run(
-            "compare", params, about=_about(comparison), home=output, queue_folder=output
+            "compare", params, about=about, home=output, queue_folder=output
         ) as run,
         ray_session(verbose, output),
         worker_process() as process,
@@ -75,7 +77,11 @@ def compare(
         )
         rows = with_differences(_rows(comparison, corpus, output, found, runs_of, run))
         result = {
-            **_facts(comparison),
+            "budget": comparison.budget,
+            "seeds": list(comparison.seeds),
+            "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
+            "dev": comparison.budget["dev"],
+            "metric": dev_metric(comparison.dev).name,
             "rows": [*rows, *untouched_rows(found, encoders, comparison.tasks)],
             "verdicts": baseline_sentences(rows, comparison, found),
             "mlflow_run_id": run.id,
@@ -94,12 +100,6 @@ def _check(comparison: Comparison, corpus: Corpus) -> None:
             check_inputs(settings, corpus)
         else:
             check_readout(name, comparison.settings, corpus)
-
-
-def _about(comparison: Comparison) -> str:
-    """Return what a comparison does, in a sentence for MLflow."""
-    names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
-    return f"Compares {names} on one budget, each training with {seeds} seeds."
 
 
 def _rows(
@@ -125,14 +125,3 @@ def _rows(
         rows.append(row)
         run.metrics({f"{metric}.{name}": row["dev_mean"]})
     return rows
-
-
-def _facts(comparison: Comparison) -> dict[str, Any]:
-    """Return the part of the result that is known before anything is scored."""
-    return {
-        "budget": comparison.budget,
-        "seeds": list(comparison.seeds),
-        "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
-        "dev": comparison.budget["dev"],
-        "metric": dev_metric(comparison.dev).name,
-    }

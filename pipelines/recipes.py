@@ -6,22 +6,12 @@ The STS averages are those of the papers. NLI triples are made by `cotbert prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from cotbert_core.errors import UserError, unknown
-from cotbert_core.settings import (
-    ROLES,
-    TrainSettings,
-    flatten_values,
-    override,
-    rename_notes,
-    with_current_names,
-)
-from pipelines.runtime.progress import say
+from cotbert_core.errors import unknown
+from cotbert_core.settings import ROLES, TrainSettings, override
+from pipelines.reading.assignments import assigned, read_config
 
 Recipe = Callable[[], TrainSettings]
 
@@ -55,30 +45,23 @@ def promptroberta_base() -> TrainSettings:
 
 def promptbert_supervised() -> TrainSettings:
     """Train PromptBERT on bert-base-uncased and NLI triples (STS average 81.97)."""
-    settings = _method("promptbert-supervised", "promptbert/anchor")
-    return override(settings, _NLI)
+    return override(_method("promptbert-supervised", "promptbert/anchor"), _NLI)
 
 
 def promptroberta_supervised() -> TrainSettings:
     """Train PromptBERT on roberta-base and NLI triples (STS average 82.95)."""
-    settings = _method("promptbert-supervised", "promptroberta/released/anchor")
-    return override(settings, {**_NLI, **_PROMPTROBERTA, "method.head": "tanh"})
+    changes = {**_NLI, **_PROMPTROBERTA, "method.head": "tanh"}
+    return override(_method("promptbert-supervised", "promptroberta/released/anchor"), changes)
 
 
 def optiprompt_base() -> TrainSettings:
     """Train OptiPrompt: a continuous template of a frozen bert-base-uncased (STS average 73.59)."""
-    settings = _method("optiprompt", "promptbert/manual")
-    changes = {
-        "optimizer.learning_rate": 3e-5,
-        "epochs": 5,
-        "eval_every": 1000,
-    }
-    return override(settings, changes)
+    changes = {"optimizer.learning_rate": 3e-5, "epochs": 5, "eval_every": 1000}
+    return override(_method("optiprompt", "promptbert/manual"), changes)
 
 
 def denosent_base() -> TrainSettings:
     """Train DenoSent as in its released code; uses augmented texts (STS average 79.33)."""
-    settings = _method("denosent", "denosent")
     changes = {
         "batch_size": 64,
         # The released code's 32 count [CLS] and [SEP].
@@ -91,7 +74,7 @@ def denosent_base() -> TrainSettings:
         "optimizer.warmup_steps": 500,
         "optimizer.schedule": "constant",
     }
-    return override(settings, changes)
+    return override(_method("denosent", "denosent"), changes)
 
 
 def denosent_paper() -> TrainSettings:
@@ -111,8 +94,7 @@ def denosent_paper() -> TrainSettings:
 
 def simcse_base() -> TrainSettings:
     """Train SimCSE on bert-base-uncased, [CLS] vectors under dropout (STS average 76.25)."""
-    changes = {"batch_size": 64, "optimizer.learning_rate": 3e-5}
-    return override(_method("simcse"), changes)
+    return override(_method("simcse"), {"batch_size": 64, "optimizer.learning_rate": 3e-5})
 
 
 def simcse_roberta_base() -> TrainSettings:
@@ -122,8 +104,7 @@ def simcse_roberta_base() -> TrainSettings:
 
 def simcse_supervised() -> TrainSettings:
     """Train SimCSE on bert-base-uncased and NLI triples (STS average 81.57)."""
-    kept = {"method.triples": True, "method.keep_head": True}
-    return override(_method("simcse"), {**_NLI, **kept})
+    return override(_method("simcse"), {**_NLI, "method.triples": True, "method.keep_head": True})
 
 
 def promcse_base() -> TrainSettings:
@@ -133,15 +114,9 @@ def promcse_base() -> TrainSettings:
 
 def consert_base() -> TrainSettings:
     """Train ConSERT on bert-base-uncased: tokens out of order, features erased (72.74)."""
-    changes = {
-        "batch_size": 96,
-        "max_length": 62,
-        "optimizer.learning_rate": 5e-7,
-        "epochs": 10,
-        "eval_every": 200,
-        "dropout": 0.0,
-    }
-    return override(_method("consert"), changes)
+    budget = {"batch_size": 96, "max_length": 62, "epochs": 10, "eval_every": 200}
+    changes = {"optimizer.learning_rate": 5e-7, "dropout": 0.0}
+    return override(_method("consert"), budget | changes)
 
 
 def esimcse_base() -> TrainSettings:
@@ -156,14 +131,9 @@ def arccse_base() -> TrainSettings:
 
 def dclr_base() -> TrainSettings:
     """Train DCLR on bert-base-uncased: noise as negatives, SimCSE against false ones (77.22)."""
-    changes = {
-        "method.name": "dclr",
-        "method.complement": "princeton-nlp/unsup-simcse-bert-base-uncased",
-        "batch_size": 128,
-        "epochs": 3,
-        "dev": "sts-b+sick-r",
-    }
-    return override(simcse_base(), changes)
+    simcse = "princeton-nlp/unsup-simcse-bert-base-uncased"
+    changes = {"batch_size": 128, "epochs": 3, "dev": "sts-b+sick-r"}
+    return override(simcse_base(), {"method.name": "dclr", "method.complement": simcse, **changes})
 
 
 def diffcse_base() -> TrainSettings:
@@ -174,13 +144,11 @@ def diffcse_base() -> TrainSettings:
 
 def rankcse_base() -> TrainSettings:
     """Train RankCSE on bert-base-uncased with two teachers, SimCSE's (STS average 80.36)."""
-    changes = {
-        "method.name": "rankcse",
+    teachers = {
         "method.teacher": "princeton-nlp/unsup-simcse-bert-base-uncased",
         "method.second_teacher": "princeton-nlp/unsup-simcse-bert-large-uncased",
-        "batch_size": 128,
     }
-    return override(simcse_base(), changes)
+    return override(simcse_base(), {"method.name": "rankcse", "batch_size": 128, **teachers})
 
 
 def pcl_base() -> TrainSettings:
@@ -218,13 +186,8 @@ def documents() -> TrainSettings:
 
 def mlm_base() -> TrainSettings:
     """Continue the masked language modelling of bert-base-uncased, with `cotbert pretrain`."""
-    changes = {
-        "batch_size": 64,
-        "max_length": 126,
-        "optimizer.learning_rate": 5e-5,
-        "optimizer.weight_decay": 0.01,
-    }
-    return override(_method("mlm"), changes)
+    changes = {"optimizer.learning_rate": 5e-5, "optimizer.weight_decay": 0.01}
+    return override(_method("mlm"), {"batch_size": 64, "max_length": 126, **changes})
 
 
 def mlm_small() -> TrainSettings:
@@ -235,20 +198,13 @@ def mlm_small() -> TrainSettings:
 
 def quickstart() -> TrainSettings:
     """Train CoT-BERT on all-MiniLM-L6-v2 for 50 steps: 90 seconds on two CPU cores."""
-    changes = {
-        "encoder": "all-MiniLM-L6-v2",
-        "optimizer.learning_rate": 3e-5,
-        "batch_size": 64,
-        "max_steps": 50,
-        "eval_every": 10,
-        "workers": 2,
-    }
-    return override(cot_bert_base(), changes)
+    changes = {"encoder": "all-MiniLM-L6-v2", "optimizer.learning_rate": 3e-5, "workers": 2}
+    budget = {"batch_size": 64, "max_steps": 50, "eval_every": 10}
+    return override(cot_bert_base(), changes | budget)
 
 
 # The released code of PromptBERT on RoBERTa, in whose bias rows positions count from 0.
 _PROMPTROBERTA = {"encoder": "roberta-base", "method.pad_positions": "released"}
-
 # The papers' training on NLI triples.
 _NLI = {"batch_size": 512, "optimizer.learning_rate": 5e-5, "epochs": 3}
 
@@ -261,33 +217,15 @@ def _method(name: str, *templates: str) -> TrainSettings:
 
 
 RECIPES: dict[str, Recipe] = {
-    "quickstart": quickstart,
-    "documents": documents,
-    "cot-bert-base": cot_bert_base,
-    "cot-roberta-base": cot_roberta_base,
-    "conpvp-base": conpvp_base,
-    "promptbert-base": promptbert_base,
-    "promptroberta-base": promptroberta_base,
-    "promptbert-supervised": promptbert_supervised,
-    "promptroberta-supervised": promptroberta_supervised,
-    "optiprompt-base": optiprompt_base,
-    "denosent-base": denosent_base,
-    "denosent-paper": denosent_paper,
-    "simcse-base": simcse_base,
-    "simcse-roberta-base": simcse_roberta_base,
-    "simcse-supervised": simcse_supervised,
-    "promcse-base": promcse_base,
-    "consert-base": consert_base,
-    "esimcse-base": esimcse_base,
-    "arccse-base": arccse_base,
-    "dclr-base": dclr_base,
-    "diffcse-base": diffcse_base,
-    "rankcse-base": rankcse_base,
-    "pcl-base": pcl_base,
-    "sncse-base": sncse_base,
-    "tsdae-base": tsdae_base,
-    "mlm-base": mlm_base,
-    "mlm-small": mlm_small,
+    recipe.__name__.replace("_", "-"): recipe
+    for recipe in (
+        *(quickstart, documents, cot_bert_base, cot_roberta_base, conpvp_base),
+        *(promptbert_base, promptroberta_base, promptbert_supervised, promptroberta_supervised),
+        *(optiprompt_base, denosent_base, denosent_paper),
+        *(simcse_base, simcse_roberta_base, simcse_supervised, promcse_base, consert_base),
+        *(esimcse_base, arccse_base, dclr_base, diffcse_base, rankcse_base, pcl_base, sncse_base),
+        *(tsdae_base, mlm_base, mlm_small),
+    )
 }
 
 
@@ -308,59 +246,5 @@ def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
     return set(_changes(config, assignments))
 
 
-def assigned(assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the flat settings in texts such as `method.temperature=0.1`, by their current names.
-
-    Warns of former names; UserError for a text that is no assignment.
-    """
-    return _current(dict(_assignment(text) for text in assignments))
-
-
 def _changes(config: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
-    read = {} if config is None else _current(_read_config(config))
-    return read | assigned(assignments)
-
-
-def _current(values: dict[str, Any]) -> dict[str, Any]:
-    for note in rename_notes(values):
-        _warn_once(note)
-    return with_current_names(values)
-
-
-@cache
-def _warn_once(note: str) -> None:
-    say(f"warning: {note}")
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Read a YAML file of nested settings; return them flat."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(
-            f"config {str(path)!r} cannot be read ({error}): give a YAML file"
-        ) from None
-    if not isinstance(values, dict):
-        raise UserError(f"config {str(path)!r} holds no settings: write `setting: value` lines")
-    return flatten_values(values)
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """Parse `a.b=value`; the value is read as YAML (3e-5, true, null, a text)."""
-    path, equals, value = text.partition("=")
-    if not equals or not path:
-        raise UserError(
-            f"--set {text!r} is not an assignment: write --set optimizer.learning_rate=3e-5"
-        )
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
-        parsed = value
-    # A text is used as written, since colons, brackets and # have a meaning in YAML.
-    if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and value[0] not in "'\""):
-        parsed = value.strip()
-    try:
-        # YAML 1.1 reads 3e-5, which has no dot, as a text.
-        return path, float(parsed) if isinstance(parsed, str) else parsed
-    except ValueError:
-        return path, parsed
+    return ({} if config is None else read_config(config)) | assigned(assignments)

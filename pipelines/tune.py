@@ -31,7 +31,7 @@ from pipelines.storage.output_folder import (
     require_empty,
 )
 from pipelines.storage.resumable_output import locked_output
-from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_steps
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
@@ -41,7 +41,7 @@ from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
-from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
+from pipelines.tuning.run_trials import run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import SEED, TrialPlan, sampled_plan
 
@@ -97,9 +97,21 @@ def _tracked(
     kept: KeptFiles,
 ) -> dict[str, Any]:
     """Run the sweep in its MLflow run."""
-    params = {**_params(options), "search": plan.search, "dev": dev_name(dev)}
-    params |= {"corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    stopping = vars(options.stopping) if options.stopping else {}
+    params = {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "trials": options.trials,
+        "seeds": ",".join(map(str, options.seeds)),
+        "draw_seed": options.draw_seed,
+        **{f"stopping.{key}": value for key, value in stopping.items()},
+        "search": plan.search,
+        "dev": dev_name(dev),
+        "corpus": str(corpus.path),
+        "corpus_digest": corpus.digest,
+    }
     about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
+    folder = output / state.TRIALS_FOLDER
     with (
         tracking.tracked_run(
             "tune",
@@ -114,7 +126,21 @@ def _tracked(
         run.dataset(corpus)
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
         found = baselines(output, encoders, dev, run)
-        _run(options, plan, corpus, dev, output, run.key, verbose, found, kept)
+        folder.mkdir(exist_ok=True)
+        plan.open(folder)
+        sweep = Sweep(
+            folder=str(folder),
+            corpus=str(corpus.path),
+            parent=run.key,
+            tracking_uri=tracking.tracking_uri(),
+            early_stopping=options.stopping is not None,
+            verbose=verbose,
+            baselines=found,
+            kept=kept,
+            recipe=options.recipe,
+        )
+        steps = partial(training_steps, corpus=corpus)
+        run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
         result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
             result["registered"] = register_best(options.register, result, output)
@@ -152,18 +178,6 @@ def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
     return {k: _named(v, dev) if isinstance(v, dict) else v for k, v in record.items()}
 
 
-def _params(options: TuneOptions) -> dict[str, Any]:
-    stopping = options.stopping
-    return {
-        "space": options.space.name,
-        "recipe": options.recipe,
-        "trials": options.trials,
-        "seeds": ",".join(map(str, options.seeds)),
-        "draw_seed": options.draw_seed,
-        **({f"stopping.{k}": v for k, v in vars(stopping).items()} if stopping else {}),
-    }
-
-
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
     settings = output / SETTINGS_FILE
@@ -191,33 +205,3 @@ def _is_finished(output: Path) -> bool:
         return False
     result = read_json(output / RESULT_FILE)
     return not result[state.FAILED] + result[state.UNFINISHED]
-
-
-def _run(
-    options: TuneOptions,
-    plan: TrialPlan,
-    corpus: Corpus,
-    dev: DevSets,
-    output: Path,
-    parent: str | None,
-    verbose: bool,
-    found: dict[str, Baseline],
-    kept: KeptFiles,
-) -> None:
-    folder = output / state.TRIALS_FOLDER
-    folder.mkdir(exist_ok=True)
-    plan.open(folder)
-    sweep = Sweep(
-        folder=str(folder),
-        corpus=str(corpus.path),
-        parent=parent,
-        tracking_uri=tracking.tracking_uri(),
-        early_stopping=options.stopping is not None,
-        verbose=verbose,
-        baselines=found,
-        kept=kept,
-        recipe=options.recipe,
-    )
-    steps = partial(training_steps, corpus=corpus)
-    run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
-    shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

@@ -57,10 +57,7 @@ def denosent_dropout_range() -> Space:
         name="denosent-dropout-range",
         purpose="Dropout of the decoder's input, any value from 0.75 to 0.95, and decoder layers.",
         recipe="denosent-base",
-        settings={
-            "method.dropout": uniform(0.75, 0.95),
-            "method.layers": choice([12, 14, 16]),
-        },
+        settings={"method.dropout": uniform(0.75, 0.95), "method.layers": choice([12, 14, 16])},
     )
 
 

@@ -62,10 +62,7 @@ def cot_bert_ablations() -> Space:
 
 
 def _table_3() -> dict[str, Variant]:
-    return {
-        "cot-bert": _named("cot-bert"),
-        **{way: _named(f"cot-bert/{way}") for way in TABLE_3},
-    }
+    return {"cot-bert": _named("cot-bert"), **{way: _named(f"cot-bert/{way}") for way in TABLE_3}}
 
 
 def _more_stages() -> dict[str, Variant]:

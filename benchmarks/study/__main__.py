@@ -18,7 +18,7 @@ PAGE, PICTURE = Path("docs/papers.md"), Path("docs/methods.svg")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0; 1 where a command failed, and the same one continues; 2 for a user's mistake."""
+    """Return 0, 1 if a command failed (the same call continues), or 2 for a user's mistake."""
     given = _parser().parse_args(arguments)
     try:
         given.act(given)
@@ -74,15 +74,21 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--output", type=Path, required=True, help="the runs' folder")
         one.add_argument("--encoder", required=True, help="a masked language model")
         one.add_argument("--senteval", type=Path, required=True, help="SentEval's data folder")
-        one.add_argument("--sentences", type=Path, required=True, help="a sentence a line")
-        one.add_argument("--documents", type=Path, nargs="+", required=True, help="a row each")
-        one.add_argument("--published", action="store_true", help="train as published")
-        one.add_argument("--steps", type=int, default=50, help="of each run (default 50)")
-        one.add_argument("--checks", type=int, default=5, help="on dev in each run (default 5)")
-        one.add_argument("--seeds", type=int, help="of each entry (default 5; published: 10)")
+        one.add_argument(
+            "--sentences", type=Path, required=True, help="text file with a sentence per line"
+        )
+        one.add_argument(
+            "--documents", type=Path, nargs="+", required=True, help="files with a document per row"
+        )
+        one.add_argument(
+            "--published", action="store_true", help="train as published, without a small budget"
+        )
+        one.add_argument("--steps", type=int, default=50, help="steps of each run (default 50)")
+        one.add_argument("--checks", type=int, default=5, help="dev checks of each run (default 5)")
+        one.add_argument("--seeds", type=int, help="seeds of each entry (default 5; published: 10)")
         names = [group.name for group in GROUPS]
         one.add_argument("--groups", nargs="+", choices=names, default=names)
-        one.add_argument("--note", default="", help="a sentence about the encoder for the page")
+        one.add_argument("--note", default="", help="sentence about the encoder on the page")
     made = acts.add_parser("page")
     made.set_defaults(act=_page)
     made.add_argument("records", type=Path, nargs="+", help="records of studies")

@@ -1,4 +1,4 @@
-"""What the study runs: variants of recipes in groups by corpus, and untrained readouts."""
+"""The entries of the study: variants of recipes in groups by corpus, and untrained readouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENTENCES, DOCUMENTS, TRIPLES = "sentences", "documents", "triples"
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe with changed settings. name: of its row, the recipe's where it is not given."""
+    """A recipe with changed settings. name: name of its row (default: the recipe's)."""
 
     recipe: str
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """Entries that are compared on one corpus. seeds: at most as many as these."""
+    """Entries that are compared on one corpus. seeds: maximum number of seeds."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -47,7 +47,7 @@ def _templates(group: str) -> dict[str, str]:
 
 
 def _stages(*clauses: str) -> dict[str, str]:
-    """Return CoT-BERT's templates with these clauses after the sentence, affirmed and denied."""
+    """Return CoT-BERT's templates with these clauses after the sentence, one of them negated."""
     denied = {"means": "does not mean", "is": "is not", "can": "cannot"}
     no = []
     for clause in clauses:
@@ -62,33 +62,21 @@ def _stages(*clauses: str) -> dict[str, str]:
 
 
 COT, PROMPT, DENO = "cot-bert-base", "promptbert-base", "denosent-base"
-# RankCSE and DCLR learn from encoders that were trained before; `runs` gives them.
+# RankCSE and DCLR learn from encoders of earlier runs; `runs` sets them.
 TAUGHT = ("rankcse-base", "dclr-base")
-METHODS = Group(
-    "methods",
-    tuple(
-        Entry(recipe)
-        for recipe in (
-            *("simcse-base", COT, "conpvp-base", PROMPT, "optiprompt-base", DENO, "denosent-paper"),
-            *("consert-base", "esimcse-base", "dclr-base", "arccse-base", "diffcse-base"),
-            *("pcl-base", "promcse-base", "sncse-base", "rankcse-base", "tsdae-base"),
-        )
-    ),
+_RECIPES = (
+    *("simcse-base", COT, "conpvp-base", PROMPT, "optiprompt-base", DENO, "denosent-paper"),
+    *("consert-base", "esimcse-base", "dclr-base", "arccse-base", "diffcse-base"),
+    *("pcl-base", "promcse-base", "sncse-base", "rankcse-base", "tsdae-base"),
 )
+METHODS = Group("methods", tuple(map(Entry, _RECIPES)))
+_WAYS = ("only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed")
+_THREE = _stages("means [MASK]", "it is about [MASK]", "so it can be summarized as [MASK]")
 COT_BERT = Group(
     "cot-bert",
     (
-        *(
-            Entry(COT, _templates(f"cot-bert/{way}"), way)
-            for way in (
-                *("only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed"),
-            )
-        ),
-        Entry(
-            COT,
-            _stages("means [MASK]", "it is about [MASK]", "so it can be summarized as [MASK]"),
-            "three-stages",
-        ),
+        *(Entry(COT, _templates(f"cot-bert/{way}"), way) for way in _WAYS),
+        Entry(COT, _THREE, "three-stages"),
         Entry(COT, {"method.denoise": "none"}, "no-denoising"),
         Entry(COT, {"method.denoise": "position"}, "position-denoising"),
     ),
@@ -101,7 +89,7 @@ PROMPTBERT = Group(
         Entry(PROMPT, {"method.denoise": "none"}, "two-templates"),
     ),
 )
-# The rest of a document takes the place of back-translations.
+# The rest of a document replaces back-translations.
 _REST = {"method.positive": "rest"}
 _DROPOUT = {"method.positive": "dropout"}
 _CONTRASTIVE = {"method.objective": "contrastive"}
@@ -119,40 +107,33 @@ DENOSENT = Group(
     ),
     DOCUMENTS,
 )
+_DROPOUTS = (0.8, 0.85, 0.875, 0.9)
 NOISE = Group(
     "denosent-noise",
     (
         *(Entry(DENO, _REST | {"method.heads": n}, f"heads-{n}") for n in (2, 4, 8)),
-        *(
-            Entry(DENO, _REST | {"method.dropout": p}, f"dropout-{p}")
-            for p in (0.8, 0.85, 0.875, 0.9)
-        ),
+        *(Entry(DENO, _REST | {"method.dropout": p}, f"dropout-{p}") for p in _DROPOUTS),
         *(Entry(DENO, _REST | {"method.layers": n}, f"layers-{n}") for n in (12, 14)),
     ),
     DOCUMENTS,
     seeds=2,
 )
-SUPERVISED = Group(
-    "supervised",
-    (Entry("simcse-supervised"), Entry("promptbert-supervised")),
-    TRIPLES,
-)
+_SUPERVISED = (Entry("simcse-supervised"), Entry("promptbert-supervised"))
+SUPERVISED = Group("supervised", _SUPERVISED, TRIPLES)
 GROUPS = (METHODS, COT_BERT, PROMPTBERT, DENOSENT, SUPERVISED, NOISE)
 
-# The encoder before any training, beside the methods in the tables of other scores.
+# The untrained encoder in the tables of other scores.
 UNTRAINED, UNTRAINED_READOUT = "untrained", "last"
 
 # Options of `cotbert evaluate` by the name of the readout. SAMPLE stands for a text of sentences.
 SAMPLE = "SAMPLE"
 _MANUAL = ("--template", "promptbert/manual")
 _TOKENS = ("--readout", "top-tokens", *_MANUAL)
+_STATIC = ("--readout", "static")
 _BIASES = ("frequent", "subwords", "case", "punctuation")
 READOUTS: dict[str, tuple[str, ...]] = {
-    "static": ("--readout", "static"),
-    **{
-        f"static-{n}": ("--readout", "static", "--remove", ",".join(_BIASES[:n]))
-        for n in range(1, 5)
-    },
+    "static": _STATIC,
+    **{f"static-{n}": (*_STATIC, "--remove", ",".join(_BIASES[:n])) for n in range(1, 5)},
     "last": ("--readout", "last"),
     "first-last": ("--readout", "first-last"),
     "cls": ("--readout", "cls"),

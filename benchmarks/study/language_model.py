@@ -1,4 +1,4 @@
-"""How the study's encoder was made, from the folder of its run of `cotbert pretrain`."""
+"""The section on the study's encoder, from the folder of its run of `cotbert pretrain`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from cotbert_core.files import read_json
 
-# The settings of a pretraining that its command does not leave at their defaults.
+# The settings of the pretraining to show.
 SHOWN = (
     *("method.whole_word", "method.packed_length", "batch_size", "epochs", "max_steps"),
     *("optimizer.learning_rate", "optimizer.warmup_steps", "dropout", "precision", "seed"),
@@ -57,7 +57,7 @@ def _curve(path: Path) -> dict[str, Any]:
 
 
 def section(facts: Mapping[str, Any] | None) -> str:
-    """Return the part of the page on how the encoder was made; empty where it is not known."""
+    """Return the section on the encoder's pretraining; empty if it is unknown."""
     if facts is None:
         return ""
     given = ", ".join(f"`{k}={_written(v)}`" for k, v in facts["settings"].items() if v is not None)

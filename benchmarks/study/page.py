@@ -7,7 +7,6 @@ from pathlib import Path
 
 from benchmarks.study import sections
 from benchmarks.study.language_model import section
-from benchmarks.study.rows import Ours, Row
 from benchmarks.study.sections import NOT_RUN, Record
 from benchmarks.study.statistics import (
     HOLDS,
@@ -20,7 +19,7 @@ from benchmarks.study.statistics import (
     outcome,
     scores,
 )
-from benchmarks.study.tables import TABLES
+from benchmarks.study.tables import Ours, Row, read_tables
 
 INTRODUCTION = Path(__file__).parent / "introduction.md"
 
@@ -30,7 +29,7 @@ def page(records: Sequence[Record]) -> str:
     first = records[0]
     parts = [
         INTRODUCTION.read_text("utf-8"),
-        *(_paper(name, rows, first) for name, rows in TABLES.items()),
+        *(_paper(name, rows, first) for name, rows in read_tables().items()),
     ]
     parts.append("## What was run\n")
     for record in records:
@@ -74,14 +73,11 @@ def _gap(record: Record, row: Row) -> Gap | None:
 
 
 def _outcome(record: Record, row: Row, found: Gap | None) -> str:
-    published = _published(row.against)
+    if row.against is None:
+        return ""
+    rows = (row for rows in read_tables().values() for row in rows)
+    published = next((r.published for r in rows if r.ours == row.against), None)
     return "" if published is None else outcome(record, row, found, published)
-
-
-def _published(ours: Ours | None) -> float | None:
-    """Return the papers' number of what stands beside ours."""
-    rows = (row for rows in TABLES.values() for row in rows)
-    return next((r.published for r in rows if ours is not None and r.ours == ours), None)
 
 
 def _ours(record: Record, row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The picture of the study: every method's average on the STS tasks, with its seeds."""
+"""The plot of the study: every method's average on the STS tasks, with its seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.study.entries import METHODS
 from pipelines.reports.colours import BLUE, INK, ORANGE
 from pipelines.reports.plots import plot
 
-# Untrained readouts that stand below the methods, and what they are called.
+# The untrained readouts below the methods, and their labels.
 UNTRAINED = {"whitening": "whitening, not trained", "last": "mean pooling, not trained"}
 UNTRAINED |= {"cls": "[CLS], not trained", "manual": "[MASK], not trained"}
 # Inches of the picture, of a row, and of the axis below the rows.
@@ -23,7 +23,7 @@ WIDTH, ROW, AXIS = 7.2, 0.24, 0.95
 def picture(record: Mapping[str, Any]) -> str:
     """Return an SVG: the mean of each method, its 95 % interval over the seeds, and each seed.
 
-    Of a readout that is not trained it shows the 95 % interval over the pairs of the tasks.
+    The interval of an untrained readout is over the pairs of the tasks.
     """
     trained, readouts = record["trained"], record["readouts"]
     names = [e.label for e in METHODS.entries if e.label in trained]
@@ -50,12 +50,12 @@ def picture(record: Mapping[str, Any]) -> str:
         axes.set_xlabel(f"average Spearman x 100 of {tasks}\n{budget}")
 
     text = plot(draw, WIDTH, ROW * (len(names) + len(untrained)) + AXIS)
-    # A file of its own has no style sheet that gives the colours by name.
+    # A separate file has no style sheet with the named colours.
     return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)
 
 
 def _half_width(values: np.ndarray) -> float:
-    """Return half of the 95 % interval of a mean; 0 of one value."""
+    """Return half of the 95 % interval of a mean; 0 for a single value."""
     if len(values) < 2:
         return 0.0
     quantile = t.ppf(0.975, len(values) - 1)

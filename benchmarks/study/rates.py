@@ -1,4 +1,4 @@
-"""Which learning rates the study tries on a small budget, and the best of each recipe."""
+"""The search for learning rates on a small budget."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.study.entries import COT, DENO, PROMPT
 from cotbert_core.files import read_json
 
-# The rates that are tried, and those of methods that train a few vectors alone.
+# The candidate rates, and those of methods that train only a few vectors.
 RATES, PROMPT_RATES = (5e-5, 2e-4), (2e-3, 1e-2)
 PROMPTS_ALONE = ("optiprompt-base", "promcse-base")
-# The seed of the trials, which is not reported.
+# The seed of the search, whose scores are not reported.
 SEED = 100
 SIMCSE = "simcse-base"
-# Recipes that take the rate of another, since they train the same vector by a similar loss.
+# Recipes that share the rate of another, since they train the same vector with a similar loss.
 SHARED = {
     **dict.fromkeys(("consert-base", "esimcse-base", "dclr-base", "arccse-base"), SIMCSE),
     **dict.fromkeys(("pcl-base", "rankcse-base", "simcse-supervised"), SIMCSE),
@@ -25,7 +25,7 @@ SHARED = {
 
 
 def rates_of(recipe: str) -> tuple[float, ...]:
-    """Return the rates that a recipe tries."""
+    """Return the candidate rates of a recipe."""
     return PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
 
 
@@ -35,7 +35,7 @@ def rate_name(recipe: str, rate: float) -> str:
 
 
 def recipes_that_try(recipes: Sequence[str]) -> list[str]:
-    """Return the recipes whose trials give all of these a rate."""
+    """Return the recipes whose searches give all of these recipes a rate."""
     return list(dict.fromkeys(SHARED.get(recipe, recipe) for recipe in recipes))
 
 
@@ -46,7 +46,7 @@ def best_rate(output: Path, recipe: str) -> float:
 
 
 def tried_rates(output: Path) -> dict[str, dict[float, float]]:
-    """Return the dev score of each learning rate that a recipe has tried."""
+    """Return the dev score of each candidate rate, by recipe."""
     finished = sorted(_trials(output).glob("*/result.json"))
     return {path.parent.name: _tried(path.parent) for path in finished}
 

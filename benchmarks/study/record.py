@@ -1,4 +1,4 @@
-"""What the runs of a study have found, in one dict of plain values: docs/papers/*.json.
+"""The record of a study, a dict of plain values: docs/papers/*.json.
 
 Scores are Spearman correlations x 100, or accuracies in %. Lists hold a value for each seed.
 """
@@ -20,7 +20,7 @@ from cotbert_core.files import read_json
 
 
 def collect(study: Study) -> dict[str, Any]:
-    """Return the record of everything that is finished."""
+    """Return the record of all finished runs."""
     tokens = study.output / "tokens.txt"
     return {
         "about": _about(study),
@@ -67,7 +67,7 @@ def _about(study: Study) -> dict[str, Any]:
 
 
 def _name(model: str) -> str:
-    """Return an encoder's name; of a run's model/ that of the run, or of the recipe of a seed."""
+    """Return an encoder's name; for a model/ folder the name of its run or recipe."""
     path = Path(model)
     if path.name != "model":
         return path.name
@@ -76,7 +76,7 @@ def _name(model: str) -> str:
 
 
 def _trained(study: Study, group: Group, entry: Entry) -> dict[str, Any] | None:
-    """Return the scores of an entry by seed; None before its comparison is finished."""
+    """Return the scores of an entry by seed; None if its comparison has not finished."""
     folder = study.output / group.name / entry.label
     if not (folder / "result.json").is_file():
         return None
@@ -108,23 +108,23 @@ def curve(path: Path) -> list[tuple[float, float]]:
     return found
 
 
-def _scores(folder: Path, names: list[str], headline: str) -> dict[str, Any]:
-    """Return the scores of each evaluation that is finished, and the interval of the headline."""
+def _scores(folder: Path, names: list[str], main: str) -> dict[str, Any]:
+    """Return the scores of each finished evaluation, with the interval of the main score."""
     found = {}
     for name in names:
         if (path := folder / f"{name}.json").is_file():
-            found[name] = _flat(read_json(path), headline)
+            found[name] = _flat(read_json(path), main)
     return found
 
 
-def _flat(result: dict[str, Any], headline: str) -> dict[str, Any]:
-    """Return one number for each task of an evaluation, and the headline with its interval."""
-    value = result[headline]
+def _flat(result: dict[str, Any], main: str) -> dict[str, Any]:
+    """Return the score of each task of an evaluation, and the main score with its interval."""
+    value = result[main]
     if isinstance(value, dict):
         key = next(key for key in ("found_first", "accuracy", "spearman") if key in value)
         value, low, high = value[key], value["low"], value["high"]
     else:
-        low, high = (result.get(f"{headline}_{end}") for end in ("low", "high"))
+        low, high = (result.get(f"{main}_{end}") for end in ("low", "high"))
     tasks = {
         task: entry.get("spearman", entry.get("accuracy"))
         for task, entry in result.items()
@@ -134,7 +134,7 @@ def _flat(result: dict[str, Any], headline: str) -> dict[str, Any]:
 
 
 def _templates(folder: Path) -> dict[str, float]:
-    """Return the dev score of each template that was searched."""
+    """Return the dev score of each template of the search."""
     if not (folder / "result.json").is_file():
         return {}
     lines = (folder / "templates.jsonl").read_text(encoding="utf-8").splitlines()

@@ -1,9 +1,9 @@
-"""The runs of the study in their order: commands of `cotbert`, each of which resumes.
+"""The commands of `cotbert` that make up the study, in order.
 
-A command that is finished is not run again, so an interrupted study continues where it was. Each
-entry is a comparison of its own, so that a new one needs none of the others again. On a small
-budget (`steps` is given) all share it, and learning rates are tried first (`rates`); without one,
-each recipe is trained as published.
+A finished command is not run again, so an interrupted study continues. Each entry is a comparison
+of its own, so a new entry does not repeat the others. With a small budget (`steps`) all entries
+share it, and learning rates are searched first (`rates`); otherwise each recipe is trained as
+published.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from pipelines.cli import main
 
 TEACHERS = ("simcse-base", "promptbert-base")
 TASKS = "STS12,STS13,STS14,STS15,STS16,STS-B,SICK-R"
-# Of a sentence, and of the rest of a document, on a small budget; in tokens.
+# The maximum number of tokens of a sentence, and of the rest of a document, on a small budget.
 MAX_LENGTH = 32
-# How many are held out: at most a tenth of the long sentences in 12,000 lines of Wikipedia.
+# The numbers of held-out texts: at most a tenth of the long sentences in 12,000 lines of Wikipedia.
 HELD_OUT = {SENTENCES: "700", DOCUMENTS: "1000"}
 GEOMETRY = ("promptbert-base", "conpvp-base", "cot-bert-base")
 
@@ -46,8 +46,9 @@ GEOMETRY = ("promptbert-base", "conpvp-base", "cot-bert-base")
 class Study:
     """The encoder, the data and the budget.
 
-    sentences: a text of single sentences. documents: texts whose rows are documents. steps: of a
-    small budget; None to train as published. checks: dev checks of a run on a small budget.
+    sentences: file with a sentence per line. documents: files with a document per row. steps: steps
+    of each training on a small budget; None to train as published. checks: dev checks of each such
+    training.
     """
 
     output: Path
@@ -82,9 +83,9 @@ class Study:
 
 @dataclass(frozen=True)
 class Command:
-    """Words of a `cotbert` command and the file that exists when it is finished.
+    """The arguments of a `cotbert` command, and the file that exists when it has finished.
 
-    printed: whether that file holds what the command prints.
+    printed: whether that file holds the printed output of the command.
     """
 
     words: tuple[str, ...]
@@ -93,10 +94,7 @@ class Command:
     printed: bool = False
 
     def run(self) -> None:
-        """Run the command unless it is finished; RuntimeError where it fails.
-
-        It runs in this process, which has everything imported after the first one.
-        """
+        """Run the command in this process unless it has finished; RuntimeError if it fails."""
         if self.finished.is_file():
             return
         again = ["--resume"] if self.resumes and self.finished.parent.exists() else []
@@ -112,13 +110,13 @@ class Command:
 
 
 def run(study: Study) -> None:
-    """Run everything that is not finished."""
+    """Run all commands that have not finished."""
     for command in commands(study):
         command.run()
 
 
 def commands(study: Study) -> Iterator[Command]:
-    """Yield the commands; a later one may read what an earlier one has written."""
+    """Yield the commands; a later one may read the output of an earlier one."""
     yield from _corpora(study)
     if METHODS.name in study.groups:
         yield from _readouts(study)
@@ -147,7 +145,7 @@ def _corpora(study: Study) -> Iterator[Command]:
 
 
 def _readouts(study: Study) -> Iterator[Command]:
-    """Score the untrained readouts; find a template; measure the space of the vectors."""
+    """Yield the commands that score the untrained encoder and search templates for it."""
     for name, options in READOUTS.items():
         given = [str(study.sentences) if word == SAMPLE else word for word in options]
         yield _evaluation(study, [study.encoder], f"readouts/{name}.json", TASKS, given)
@@ -161,7 +159,7 @@ def _readouts(study: Study) -> Iterator[Command]:
 
 
 def _rates(study: Study) -> Iterator[Command]:
-    """Try learning rates."""
+    """Yield the searches for learning rates."""
     if study.steps is None:
         return
     chosen = [entry.recipe for group in study.chosen() for entry in group.entries]
@@ -182,7 +180,7 @@ def _group(study: Study, group: Group) -> Iterator[Command]:
 
 
 def _given(study: Study, entry: Entry) -> dict[str, Any]:
-    """Return an entry's learning rate and the encoders that it learns from."""
+    """Return the settings of an entry that depend on earlier runs."""
     given: dict[str, Any] = {}
     if study.steps:
         given["optimizer.learning_rate"] = best_rate(study.output, entry.recipe)
@@ -197,7 +195,7 @@ def _given(study: Study, entry: Entry) -> dict[str, Any]:
 
 
 def _teacher(study: Study, recipe: str) -> Path:
-    """Return a model that no reported seed has trained; as published, the first seed's."""
+    """Return a model trained with an unreported seed; without a budget, the first seed's model."""
     if study.steps is None:
         return _model(study, recipe)
     name = rate_name(recipe, best_rate(study.output, recipe))
@@ -219,7 +217,7 @@ def _compare(
 
 
 def _other_scores(study: Study) -> Iterator[Command]:
-    """Score the methods' first seeds on transfer tasks and without labels, and their geometry."""
+    """Yield the other evaluations of the methods' first seeds: transfer, held out, geometry."""
     scored = {UNTRAINED: f"{study.encoder},readout={UNTRAINED_READOUT}"}
     scored |= {entry.label: str(_model(study, entry.label)) for entry in METHODS.entries}
     for name, model in scored.items():

@@ -1,4 +1,4 @@
-"""What docs/papers.md says of each study that was run: its budget, methods and other scores."""
+"""The sections of docs/papers.md on each study: budget, methods and other scores."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED
-from benchmarks.study.rows import SIMCSE, trained
-from benchmarks.study.statistics import Gap, adjusted, at_time, gap, mean_spread
+from benchmarks.study.statistics import adjusted, at_time, gap, mean_spread
+from benchmarks.study.tables import SIMCSE, trained
 
 Record = Mapping[str, Any]
 NOT_RUN = "not run"
@@ -36,7 +36,7 @@ def about(record: Record) -> str:
 
 
 def _rates(record: Record) -> str:
-    """Say which learning rates were tried."""
+    """Return a sentence on the candidate learning rates."""
     tried = {tuple(sorted(map(float, scores))) for scores in record["rates"].values()}
     if not tried:
         return ""
@@ -62,13 +62,12 @@ def methods(record: Record) -> str:
     tasks = list(next(iter(entries.values()))["tasks"])
     against = [gap(record, trained(name), SIMCSE) for name in names]
     seconds = min(np.mean([c[-1][0] for c in entry["curves"]]) for entry in entries.values())
-    order = sorted(
-        zip(names, adjusted(against), strict=True), key=lambda pair: _mean(entries, pair)
-    )
+    means = {name: float(np.mean(entry["test"])) for name, entry in entries.items()}
+    order = sorted(zip(names, adjusted(against), strict=True), key=lambda pair: -means[pair[0]])
     rows = []
     for name, found in order:
         entry = entries[name]
-        means = [f"{np.mean(entry['tasks'][task]):.2f}" for task in tasks]
+        by_task = [f"{np.mean(entry['tasks'][task]):.2f}" for task in tasks]
         early = np.mean([at_time(curve, seconds) for curve in entry["curves"]])
         gapped = (
             "" if found is None or name == SIMCSE.name else f"{found.mean:+.2f} ({found.p:.3f})"
@@ -76,7 +75,7 @@ def methods(record: Record) -> str:
         rows.append(
             (
                 *(name, f"{entry['rate']:g}", f"{entry['dev_before']:.2f}"),
-                *(mean_spread(entry["dev"]), f"{early:.2f}", *means),
+                *(mean_spread(entry["dev"]), f"{early:.2f}", *by_task),
                 *(mean_spread(entry["test"]), gapped, f"{entry['seconds']:.0f}"),
             )
         )
@@ -93,7 +92,7 @@ def methods(record: Record) -> str:
 
 
 def _beside_untrained(record: Record, names: Sequence[str]) -> str:
-    """Say how many methods are better than what the encoder gives without training."""
+    """Return a sentence on the number of methods that are better than the untrained encoder."""
     if "last" not in record["readouts"]:
         return ""
     untrained = record["readouts"]["last"]["score"]
@@ -103,10 +102,6 @@ def _beside_untrained(record: Record, names: Sequence[str]) -> str:
         f"\nThe mean pooling of the untrained encoder has {untrained:.2f}: {above} of {len(names)} "
         "methods are above it.\n"
     )
-
-
-def _mean(entries: Mapping[str, Any], pair: tuple[str, Gap | None]) -> float:
-    return -float(np.mean(entries[pair[0]]["test"]))
 
 
 def readouts(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""Means, spreads and paired tests of the study's scores, and whether a paper's order holds."""
+"""Means, spreads and paired tests of the study's scores, and the outcome of a paper's order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import false_discovery_control, ttest_1samp
 
-from benchmarks.study.rows import Ours, Row
+from benchmarks.study.tables import Ours, Row
 
 LEVEL = 0.05
 HOLDS, OTHERWISE, INCONCLUSIVE = "holds", "does not hold", "inconclusive"
@@ -17,14 +17,14 @@ HOLDS, OTHERWISE, INCONCLUSIVE = "holds", "does not hold", "inconclusive"
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a score is above another. p: of a paired t-test over the seeds, or None."""
+    """The difference of two scores. p: p-value of a paired t-test over the seeds, or None."""
 
     mean: float
     p: float | None
 
 
 def scores(record: Mapping[str, Any], ours: Ours) -> list[float]:
-    """Return the scores of a row by seed; one score of what is not trained; none if not run."""
+    """Return the scores of a row by seed, the single score of an untrained readout, or nothing."""
     entry = record[ours.part].get(ours.name)
     if entry is None:
         return []
@@ -32,10 +32,10 @@ def scores(record: Mapping[str, Any], ours: Ours) -> list[float]:
 
 
 def gap(record: Mapping[str, Any], one: Ours, other: Ours) -> Gap | None:
-    """Return the difference of two rows, paired by seed; None where one of them was not run.
+    """Return the difference of two rows, paired by seed; None if one of them was not run.
 
-    A row that is not trained has the same score under every seed. Two of those have no p: their
-    intervals are compared instead (`are_separate`).
+    An untrained readout has the same score under every seed. Two untrained readouts have no p;
+    their intervals are compared instead (`are_separate`).
     """
     first, second = scores(record, one), scores(record, other)
     if not first or not second:
@@ -57,9 +57,9 @@ def adjusted(gaps: Sequence[Gap | None]) -> list[Gap | None]:
 
 
 def outcome(record: Mapping[str, Any], row: Row, found: Gap | None, published: float) -> str:
-    """Return whether the paper's order of a row and the one it is against holds.
+    """Return whether the paper's order of a row and its counterpart holds.
 
-    published: the paper's number of the other row.
+    published: the paper's number of the counterpart.
     """
     if found is None or row.published is None or row.published == published:
         return ""
@@ -72,7 +72,7 @@ def outcome(record: Mapping[str, Any], row: Row, found: Gap | None, published: f
 
 
 def are_separate(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
-    """Return whether the 95 % intervals of two scores have nothing in common."""
+    """Return whether the 95 % intervals of two scores do not overlap."""
     ends = [record[ours.part][ours.name] for ours in (one, other)]
     if any(entry.get("low") is None for entry in ends):
         return False
@@ -80,12 +80,12 @@ def are_separate(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
 
 
 def at_time(curve: Sequence[Sequence[float]], seconds: float) -> float:
-    """Return the best dev score that a run had reached after so many seconds of training."""
+    """Return the best dev score of a run within this many seconds of training."""
     return max(score for spent, score in curve if spent <= seconds + 1e-6)
 
 
 def mean_spread(values: Sequence[float]) -> str:
-    """Return mean and sample standard deviation; of one value the value."""
+    """Return mean and sample standard deviation, or a single value alone."""
     if len(values) < 2:
         return f"{values[0]:.2f}"
     return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"

@@ -43,8 +43,7 @@ class AdaptOptions:
     """
 
     inputs: Annotated[
-        tuple[str, ...],
-        replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True),
+        tuple[str, ...], replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True)
     ]
     encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = "all-MiniLM-L6-v2"
     documents: Annotated[str, replace(DOCUMENTS_OPTION, default="")] = "row"

@@ -1,10 +1,8 @@
-"""Train the candidates of `cotbert adapt` as trials of Ray Tune, and read what came of them."""
+"""Train the candidates of `cotbert adapt` as trials of Ray Tune, and read their outcome."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,62 +17,46 @@ from pipelines.training.dev_sets import DevSets
 from pipelines.training.documents import training_steps
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
+from pipelines.tuning.run_trials import run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 
 
-@dataclass(frozen=True)
-class Trials:
-    """The candidates that are trained, and what all of them share.
+def train_candidates(
+    candidates: Mapping[str, TrainSettings],
+    corpus: Corpus,
+    dev: DevSets,
+    folder: Path,
+    baseline: Baseline,
+    *,
+    parent: str | None,
+    max_concurrent: int | None = None,
+    verbose: bool = False,
+    kept: KeptFiles = MODEL_ALONE,
+) -> list[dict[str, Any]]:
+    """Train every candidate that has not ended, and return a row for each.
 
-    folder: the trials' folders are below it, by candidate. parent: the key of the MLflow run.
+    With successive halving a candidate continues after a sixth and after half of its steps only if
+    it is among the best third at that step. folder: each candidate has a folder below
+    it. parent: the key of the MLflow run.
     """
-
-    settings: Mapping[str, TrainSettings]
-    corpus: Corpus
-    dev: DevSets
-    folder: Path
-    baseline: Baseline
-    parent: str | None
-    max_concurrent: int | None = None
-    verbose: bool = False
-    kept: KeptFiles = MODEL_ALONE
-
-    def run(self) -> list[dict[str, Any]]:
-        """Train every candidate that has not ended, and return a row for each.
-
-        With successive halving a candidate continues after a sixth and after half of its steps only
-        if it is among the best third of those that were there.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan()
-        first = next(iter(self.settings.values()))
-        sweep = Sweep(
-            str(self.folder),
-            str(self.corpus.path),
-            self.parent,
-            tracking.tracking_uri(),
-            len(self.settings) > 1,
-            self.verbose,
-            {first.encoder: self.baseline},
-            self.kept,
-        )
-        assert first.max_steps is not None
-        stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
-        steps = partial(training_steps, corpus=self.corpus)
-        run_trials(sweep, plan, self.dev, steps, stopping, self.max_concurrent)
-        shutil.rmtree(self.folder.parent / TUNE_FOLDER, ignore_errors=True)
-        return [state.trial_row(trial, self.folder / name) for name, trial in plan.trials.items()]
-
-    def model(self, name: str) -> Path:
-        """Return the model folder of a finished candidate."""
-        return self.folder / name / "model"
-
-    def _plan(self) -> TrialPlan:
-        trials = {
-            name: Trial(name, {"method": settings.method.name}, settings)
-            for name, settings in self.settings.items()
-        }
-        # What two runs have in common is in the adaptation's settings.json, not in the plan.
-        return TrialPlan(trials, len(trials), list(self.settings.values()), record={})
+    folder.mkdir(parents=True, exist_ok=True)
+    # What two runs have in common is in the adaptation's settings.json, not in the plan.
+    trials = {n: Trial(n, {"method": s.method.name}, s) for n, s in candidates.items()}
+    plan = TrialPlan(trials, len(trials), list(candidates.values()), record={})
+    first = next(iter(candidates.values()))
+    sweep = Sweep(
+        folder=str(folder),
+        corpus=str(corpus.path),
+        parent=parent,
+        tracking_uri=tracking.tracking_uri(),
+        early_stopping=len(candidates) > 1,
+        verbose=verbose,
+        baselines={first.encoder: baseline},
+        kept=kept,
+    )
+    assert first.max_steps is not None
+    stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
+    steps = partial(training_steps, corpus=corpus)
+    run_trials(sweep, plan, dev, steps, stopping, max_concurrent)
+    return [state.trial_row(trial, folder / name) for name, trial in trials.items()]

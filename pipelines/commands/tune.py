@@ -32,8 +32,9 @@ def run(given: Tune) -> None:
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.sentence_length import with_corpus_max_length
     from pipelines.tune import tune
-    from pipelines.tuning.report import BEST, trials_table
+    from pipelines.tuning.report import BEST
     from pipelines.tuning.state import TRIALS_FOLDER
+    from pipelines.tuning.tables import trials_table
 
     settings = given.training.settings(given.options.recipe)
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)

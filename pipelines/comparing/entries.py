@@ -12,7 +12,8 @@ from cotbert_core.readouts import FEATURES
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.comparing.untrained import FITTED
 from pipelines.evaluating.evaluation_tasks import Tasks
-from pipelines.recipes import RECIPES, assigned
+from pipelines.reading.assignments import assigned
+from pipelines.recipes import RECIPES
 from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
 from pipelines.training.sentence_length import with_corpus_max_length

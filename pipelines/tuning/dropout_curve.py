@@ -32,7 +32,10 @@ def dropout_curve(trials: Sequence[TrialRow]) -> str:
     Returns "" if fewer than two dropouts have scores.
     """
     shown = having(trials, DROPOUT)
-    groups = [(text(layers), _of_layers(shown, layers)) for layers in values(shown, LAYERS)]
+    groups = [
+        (text(layers), [trial for trial in shown if trial["settings"].get(LAYERS) == layers])
+        for layers in values(shown, LAYERS)
+    ]
     curves = {name: scores_by_value(group, DROPOUT) for name, group in groups or [("", shown)]}
     points = {p for curve in curves.values() for p, found in curve.items() if found}
     if len(points) < 2 or not is_numeric(shown, DROPOUT):
@@ -57,10 +60,6 @@ def dropout_curve(trials: Sequence[TrialRow]) -> str:
 def _line(place: int) -> dict[str, Any]:
     colour, marker = LINES[place % len(LINES)], _MARKERS[place % len(_MARKERS)]
     return {"color": colour, "marker": marker, "ms": 6, "lw": 1.6}
-
-
-def _of_layers(trials: Sequence[TrialRow], layers: Any) -> list[TrialRow]:
-    return [trial for trial in trials if trial["settings"].get(LAYERS) == layers]
 
 
 def _dropout_line(

@@ -43,8 +43,8 @@ class ObservedTrial:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis of the space.
+class OptunaAxis:
+    """An axis of the space, with numbers for its values.
 
     distribution: an Optuna distribution. value: function from a number of that distribution to the
     setting's value. numbers: all numbers of the distribution, None for a continuous range.
@@ -70,7 +70,10 @@ class Suggestions:
     def each_value(self, at_most: int) -> Iterator[dict[str, Any]]:
         """Yield samples that contain each value of each stepped axis, or `at_most` values of an
         axis, evenly spaced."""
-        first = {path: axis.value(_least(axis)) for path, axis in self._axes.items()}
+        first = {
+            path: axis.value(axis.distribution.low if axis.numbers is None else axis.numbers[0])
+            for path, axis in self._axes.items()
+        }
         for path, axis in self._axes.items():
             numbers = axis.numbers or range(0)
             places = np.linspace(0, len(numbers) - 1, min(len(numbers), at_most))
@@ -108,10 +111,6 @@ class Suggestions:
             yield dict(study.ask(distributions).params)
 
 
-def _least(axis: Axis) -> Any:
-    return axis.distribution.low if axis.numbers is None else axis.numbers[0]
-
-
 def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
     """Return a sample as an Optuna trial.
 
@@ -135,20 +134,20 @@ def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
     )
 
 
-def _axis(axis: Choice | Range) -> Axis:
+def _axis(axis: Choice | Range) -> OptunaAxis:
     """Return an axis with numbers for values: their indices, or multiples of a range's step."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(axis, Choice) or len(set(axis.corners)) == 1:
         values = axis.corners
         numbers = range(len(values) if isinstance(axis, Choice) else 1)
-        return Axis(CategoricalDistribution(numbers), values.__getitem__, numbers)
+        return OptunaAxis(CategoricalDistribution(numbers), values.__getitem__, numbers)
     (low, high), step = axis.corners, axis.step
     if step is None and not axis.whole:
-        return Axis(FloatDistribution(low, high, log=axis.log), float, None)
+        return OptunaAxis(FloatDistribution(low, high, log=axis.log), float, None)
     cast = int if axis.whole else float
     first, last = axis.multiples
-    return Axis(
+    return OptunaAxis(
         IntDistribution(first, last, log=axis.log),
         lambda k: cast(min(max(k * (step or 1), low), high)),
         range(first, last + 1),

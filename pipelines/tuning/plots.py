@@ -39,9 +39,7 @@ MANY = 60
 
 
 def setting_panels(
-    trials: Sequence[TrialRow],
-    best: str | None = None,
-    baseline: tuple[str, float] | None = None,
+    trials: Sequence[TrialRow], best: str | None = None, baseline: tuple[str, float] | None = None
 ) -> str:
     """Return a legend, and a plot of the score against each setting with at least two values.
 

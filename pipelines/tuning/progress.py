@@ -13,13 +13,7 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.progress import clock, say
-from pipelines.tuning.state import (
-    ENDED,
-    FAILED_FILE,
-    UNFINISHED,
-    dev_scores,
-    status_of,
-)
+from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, dev_scores, status_of
 from pipelines.tuning.trial import STEP, TRIAL, one_line
 from pipelines.tuning.trial_plan import TrialPlan
 

@@ -20,7 +20,6 @@ from pipelines.tuning.sampled_trials import (
     metric_among,
     number,
     score,
-    sorted_trials,
     status_counts,
     text,
     varied,
@@ -34,22 +33,17 @@ from pipelines.tuning.tables import (
     points,
     trial_header,
     trial_rows,
-    trials_table,
-    write_trials_csv,
 )
 from pipelines.tuning.trial_plan import SEED
 
-__all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
-
 BEST = "the best trial"
+DROPOUT_NOTE = (
+    "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation."
+)
 
 
 def write_sweep_report(
-    path: Path,
-    result: Mapping[str, Any],
-    *,
-    published: Mapping[str, float] = {},
-    source: str = "",
+    path: Path, result: Mapping[str, Any], *, published: Mapping[str, float] = {}, source: str = ""
 ) -> None:
     """Write the report, without empty sections.
 
@@ -64,7 +58,7 @@ def write_sweep_report(
             (f"By {name}", _compared(trials, name, published, source))
             for name in comparable(trials, published)
         ),
-        ("Score against dropout", _dropout(trials)),
+        ("Score against dropout", _with_note(dropout_curve(trials), DROPOUT_NOTE)),
         ("Trials", _trials(trials)),
     ]
     note = f"A sweep of cotbert over recipe {result['recipe']}."
@@ -82,20 +76,15 @@ def _summary(result: Mapping[str, Any]) -> str:
         ("trials", f"{len(trials)}: {by_status}" if trials else "none"),
         ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
         *_best_rows(result.get("best")),
-        *_baseline_rows(result),
     ]
+    if (line := baseline_line(result)) is not None:
+        rows += [("dev", result["dev"]), (BASELINE, line[0])]
     if result.get("mlflow_parent_run_id"):
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
     if BASELINE in result and result.get("best"):
         warning += training_page.against_baseline(baseline_sentence(result, BEST))
     return warning + html_page.table(("", ""), rows, "text")
-
-
-def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if (line := baseline_line(result)) is None:
-        return []
-    return [("dev", result["dev"]), (BASELINE, line[0])]
 
 
 def _best_rows(best: TrialRow | None) -> list[tuple[str, str]]:
@@ -131,13 +120,6 @@ def _compared(
     elif source:
         note += f" Paper: {source}; for another dev set compare the order, not the level."
     return _with_note(html_page.table(header, rows, shown=html_page.ROWS_SHOWN), note)
-
-
-def _dropout(trials: Sequence[TrialRow]) -> str:
-    return _with_note(
-        dropout_curve(trials),
-        "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation.",
-    )
 
 
 def _trials(trials: Sequence[TrialRow]) -> str:

@@ -15,7 +15,8 @@ from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.report import write_sweep_report, write_trials_csv
+from pipelines.tuning.report import write_sweep_report
+from pipelines.tuning.tables import write_trials_csv
 from pipelines.tuning.trial_plan import TrialPlan
 from tune_spaces import Space
 

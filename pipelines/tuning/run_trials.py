@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+import ray
+import ray.tune
+from ray.tune.schedulers import FIFOScheduler
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
@@ -17,7 +22,9 @@ from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import earlier_run
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.resources import gpus_there, takes_gpus
+from pipelines.tuning.asha import CooperativeASHA
 from pipelines.tuning.options import Stopping
+from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import ProgressCallback
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
 from pipelines.tuning.trial import STEP, TRIAL, Sweep, run_trial
@@ -47,6 +54,7 @@ def run_trials(
     except KeyboardInterrupt:
         _end_trials(folder)
         raise KeyboardInterrupt("give the same command again to continue") from None
+    shutil.rmtree(folder.parent / TUNE_FOLDER, ignore_errors=True)
 
 
 def _fit(
@@ -62,10 +70,6 @@ def _fit(
     # A trial that was killed after its last step reports nothing when it continues, and Ray Tune
     # would end the whole sweep because of the missing dev score.
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-    import ray.tune
-
-    from pipelines.tuning.plan_searcher import PlanSearcher
-
     folder = Path(sweep.folder)
     largest = max(plan.possible, key=lambda settings: settings.workers)
     at_once, cpus = allocate_resources(
@@ -118,12 +122,8 @@ def _forget_failures(folder: Path) -> None:
 def _scheduler(
     stopping: Stopping | None, plan: TrialPlan, folder: Path, steps: Callable[[TrainSettings], int]
 ) -> Any:
-    from ray.tune.schedulers import FIFOScheduler
-
     if stopping is None:
         return FIFOScheduler()
-    from pipelines.tuning.asha import CooperativeASHA
-
     longest = max(steps(settings) for settings in plan.possible)
     scheduler = CooperativeASHA(
         folder,
@@ -149,8 +149,6 @@ def allocate_resources(
     Raises UserError if `max_concurrent` trials do not fit in the cluster: their workers would
     deadlock, waiting for cores that other waiting trials hold.
     """
-    import ray
-
     resources = ray.cluster_resources()
     gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     capacity = max(1, gpus // workers if on_gpus else cores // (workers * (cpus or 1)))

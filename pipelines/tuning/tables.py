@@ -33,30 +33,24 @@ LETTERS = 40
 NONE = "-"
 
 
-def fact_names(trials: Sequence[TrialRow]) -> tuple[str, ...]:
-    """Return the columns of trials.csv after a trial's settings."""
-    metric = metric_among(trials)
-    return (
-        *(SEED, "status", metric.name, metric.before, "best_step", "steps", "seconds"),
-        *("error", "mlflow_run_id"),
-    )
-
-
 def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
     """Write one row per trial, the best first, with settings as columns.
 
     Settings other than text are written as JSON: null differs from the empty cell of a setting that
     was not sampled.
     """
-    names, fact_columns = sampled_settings(trials), fact_names(trials)
+    names, metric = sampled_settings(trials), metric_among(trials)
+    facts = (
+        *(SEED, "status", metric.name, metric.before, "best_step", "steps", "seconds"),
+        *("error", "mlflow_run_id"),
+    )
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", *names, *fact_columns))
+    writer.writerow(("name", *names, *facts))
     for trial in sorted_trials(trials):
         settings = trial.get("settings", {})
         chosen = [_cell(settings[name]) if name in settings else "" for name in names]
-        facts = [trial.get(fact) for fact in fact_columns]
-        writer.writerow([trial.get("name", ""), *chosen, *("" if f is None else f for f in facts)])
+        writer.writerow([trial.get("name"), *chosen, *map(trial.get, facts)])
     write_text(path, buffer.getvalue())
 
 

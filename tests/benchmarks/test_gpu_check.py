@@ -24,41 +24,32 @@ def setup(tmp_path, bert_folder, sentences, monkeypatch):
     return Setup(torch.device("cpu"), 2, bert_folder, bert_folder, texts, tmp_path, **small)
 
 
-def rows(check, setup):
-    return list(check(setup))
-
-
 def failed(checks):
     return [check.name for check in checks if not check.ok]
-
-
-@pytest.fixture
-def one_method(monkeypatch):
-    monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
 
 
 def test_gradients_of_methods(setup, monkeypatch):
     small = {"method.layers": 1, "method.heads": 2, "method.feed_forward": 24}
     few = {name: gpu_checks.METHODS[name] for name in ("promptbert", "denosent")}
     monkeypatch.setattr(gpu_checks, "METHODS", few | {"denosent": few["denosent"] | small})
-    found = rows(gpu_checks.gradients, setup)
+    found = list(gpu_checks.gradients(setup))
     assert len(found) == 2 * 2
     assert failed(found) == []
 
 
-@pytest.mark.usefixtures("one_method")
 def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
+    monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
     real = gradient_cache.checkpoint
     loose = {"preserve_rng_state": False}
     monkeypatch.setattr(gradient_cache, "checkpoint", lambda *a, **k: real(*a, **k, **loose))
-    assert failed(rows(gpu_checks.gradients, setup)) == ["gradient in chunks, dropout, cot-bert"]
+    assert failed(gpu_checks.gradients(setup)) == ["gradient in chunks, dropout, cot-bert"]
 
 
 def test_attention_speed_and_waits(setup):
-    found = rows(gpu_checks.attentions, setup) + rows(gpu_checks.waits, setup)
+    found = [*gpu_checks.attentions(setup), *gpu_checks.waits(setup)]
     assert failed(found) == []
     assert float(found[0].result) > 0.999
-    steps = rows(gpu_checks.speed, setup)
+    steps = list(gpu_checks.speed(setup))
     assert failed(steps) == []
     assert sum("a second" in check.name for check in steps) == 2
 
@@ -68,7 +59,7 @@ def test_ddp_on_two_processes(setup, monkeypatch):
     """Forked: started anew they import torch for 15 s."""
     forked = partial(torch.multiprocessing.start_processes, start_method="fork")
     monkeypatch.setattr(torch.multiprocessing, "spawn", forked)
-    found = rows(gpu_jobs.data_parallel, setup)
+    found = list(gpu_jobs.data_parallel(setup))
     assert [check.ok for check in found] == [True, True]
     assert {check.limit for check in found} == {"<= 1e-04"}
 
@@ -109,7 +100,7 @@ def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here")
 def test_actors_of_the_pool(setup):
-    assert failed(rows(gpu_jobs.embedding, setup)) == []
+    assert failed(gpu_jobs.embedding(setup)) == []
 
 
 def in_this_ray(command, **_):
@@ -123,6 +114,6 @@ def test_a_run_is_profiled_killed_and_resumed(setup, monkeypatch):
     killed = SimpleNamespace(run=in_this_ray, Popen=lambda words, **_: Command(*words[3:]))
     monkeypatch.setattr(gpu_jobs, "subprocess", killed)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
-    found = rows(gpu_jobs.runs, setup)
+    found = list(gpu_jobs.runs(setup))
     assert failed(found) == []
     assert found[0].name == "profile"

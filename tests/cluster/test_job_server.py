@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
 
 import pytest
 from job_server import FakeServer, answers
@@ -18,13 +19,19 @@ TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
 
 
-def refusal(capsys, *words):
-    """The one sentence of a command that ends with status 2."""
-    assert main(["submit", *words]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
+@pytest.fixture
+def refusal(own_place, capsys):
+    """Return the one sentence of a command that ends with status 2."""
+
+    def submit(*words, address=None, command=TRAIN):
+        place = ["--address", address] if address else []
+        assert main(["submit", *place, *words, *(("--", *command) if command else ())]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        return captured.err
+
+    return submit
 
 
 def test_a_server_that_fits_is_taken(own_place):
@@ -38,40 +45,36 @@ def test_a_server_that_fits_is_taken(own_place):
         assert server.job("none") is None
 
 
-def test_no_cluster_at_the_address(own_place, capsys):
+def test_no_cluster_at_the_address(refusal):
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        message = refusal(capsys, "--address", address, "--", *TRAIN)
+        message = refusal(address=address)
     assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in message
 
 
-def test_a_port_that_does_not_speak_http(own_place, capsys):
+def test_a_port_that_does_not_speak_http(refusal):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         threading.Thread(target=lambda: server.accept()[0].sendall(b"-ERR unknown\r\n")).start()
-        message = refusal(capsys, "--address", address, "--", *TRAIN)
+        message = refusal(address=address)
     assert f"no Ray job server answers at {address} (-ERR unknown" in message
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"])
-def test_an_address_that_is_none(own_place, capsys, address):
-    message = refusal(capsys, "--address", address, "--", *TRAIN)
-    assert f"address is {address!r}: give the job server's" in message
-
-
-def test_no_address_at_all(own_place, capsys):
-    assert "no cluster is given and none runs on this machine" in refusal(capsys, "--", *TRAIN)
+def test_an_address_that_is_none(refusal):
+    for address in ("127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"):
+        assert f"address is {address!r}: give the job server's" in refusal(address=address)
+    assert "no cluster is given and none runs on this machine" in refusal()
 
 
 @pytest.mark.parametrize(
     ("token", "text"), [(None, "requires a token: put"), ("other", "rejects the token: put")]
 )
-def test_the_token(own_place, capsys, monkeypatch, token, text):
+def test_the_token(refusal, monkeypatch, token, text):
     if token:
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     with FakeServer(answers(), token="right") as fake:
-        message = refusal(capsys, "--address", fake.url, "--", *TRAIN)
+        message = refusal(address=fake.url)
     assert text in message
     assert "right" not in message
 
@@ -103,23 +106,23 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
         ({"/api/version": (503, {})}, "answers with status 503"),
     ],
 )
-def test_another_server(own_place, capsys, responses, text):
+def test_another_server(refusal, responses, text):
     with FakeServer(responses) as fake:
-        assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN)
+        assert text in refusal(address=fake.url)
 
 
-@pytest.mark.parametrize("question", ["--status", "--logs", "--stop"])
-def test_an_unknown_job(own_place, capsys, question):
+def test_an_unknown_job(refusal):
     with FakeServer(answers(jobs={"known": JOB})) as fake:
-        message = refusal(capsys, question, "knwon", "--address", fake.url)
-    assert f"the cluster at {fake.url} has no job 'knwon'" in message
+        for question in ("--status", "--logs", "--stop"):
+            message = refusal(question, "knwon", address=fake.url, command=())
+            assert f"the cluster at {fake.url} has no job 'knwon'" in message
 
 
-def test_a_job_of_that_name_is_there(own_place, capsys):
+def test_a_job_of_that_name_is_there(refusal):
     same = {**JOB, "metadata": {"command": " ".join(("cotbert", *TRAIN))}}
     with FakeServer(answers(jobs={"mine": same})) as fake:
         for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
-            message = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN, *more)
+            message = refusal("--name", "mine", address=fake.url, command=(*TRAIN, *more))
             assert f"'mine' already exists (succeeded), with {which} command: give" in message
 
 
@@ -132,26 +135,22 @@ def test_a_job_of_that_name_is_there(own_place, capsys):
         ((0, 1), ("--workers", "2"), "have 0, 1 CPUs and 0 GPUs in all"),
     ],
 )
-def test_too_few_cores(own_place, capsys, nodes, more, text):
+def test_too_few_cores(refusal, nodes, more, text):
     with FakeServer(answers(nodes=nodes)) as fake:
-        assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN, *more)
+        assert text in refusal(address=fake.url, command=(*TRAIN, *more))
 
 
-def test_too_few_gpus(own_place, capsys):
+def test_too_few_gpus(refusal):
     """Four of them, and three nodes on which a core is left beside one."""
     words = (*TRAIN, "--set", "gpus_per_worker=1", "--set", "batch_size=60", "--workers")
     with FakeServer(answers(nodes=(1, 1, 1, 0), gpus=1)) as fake:
-        message = refusal(capsys, "--address", fake.url, "--", *words, "4")
+        message = refusal(address=fake.url, command=(*words, "4"))
         text = "train needs 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
         assert text in message
         assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in message
-        server = JobServer(fake.url)
-        assert (
-            "COTBERT_MAY_GROW"
-            not in jobs.check((*words, "3"), command_line(), server, None).variables
-        )
-        grows = jobs.check((*words, "4"), command_line(), server, None, may_grow=True)
-        assert grows.variables["COTBERT_MAY_GROW"] == "1"
+        check = partial(jobs.check, line=command_line(), server=JobServer(fake.url), name=None)
+        assert "COTBERT_MAY_GROW" not in check((*words, "3")).variables
+        assert check((*words, "4"), may_grow=True).variables["COTBERT_MAY_GROW"] == "1"
 
 
 def test_a_jobs_state_is_reported(own_place, capsys):

@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -119,15 +120,12 @@ def test_a_job_is_left_and_stopped(cluster, place, bert_folder, capfd):
         assert f"the job long {text}" in capfd.readouterr().out
 
 
-def settings(*more):
-    flags = ("batch_size=8", "max_steps=40", "eval_every=10", "precision=fp32", "max_length=12")
-    return [w for flag in (*flags, *more) for w in ("--set", flag)]
-
-
 def training(encoder, output, *more):
     """Of two workers, one a node."""
     command = ["train", "quickstart", "--encoder", encoder, "--corpus", "sentences.txt"]
-    return [*command, "--output", output, *settings("workers=2", *more)]
+    flags = "workers=2 batch_size=8 max_steps=40 eval_every=10 precision=fp32 max_length=12"
+    sets = (word for flag in (*flags.split(), *more) for word in ("--set", flag))
+    return [*command, "--output", output, *sets]
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +146,8 @@ def trained(cluster, place, bert_folder, sentences):
 
 def curve(output):
     """The loss and the dev score of each step, and how often a step was done again."""
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    losses = [row["step"] for row in lines if "loss" in row]
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    losses = [row["step"] for row in map(json.loads, lines) if "loss" in row]
     rows = read_rows(output / "metrics.jsonl")
     kept = {step: (row.get("loss"), row.get("dev_spearman")) for step, row in rows.items()}
     return kept, len(losses) - len(set(losses))
@@ -167,15 +165,10 @@ def test_a_training_of_both_nodes(trained, place):
 @pytest.fixture
 def driven(cluster, place, bert_folder, sentences, monkeypatch):
     """A command whose driver runs here and whose tasks run on the cluster."""
-    for name, value in {"RAY_AUTH_MODE": "token", **LOOPBACK}.items():
+    own = {"RAY_ADDRESS": cluster.ray_address, "RAY_AUTH_MODE": "token", **LOOPBACK}
+    for name, value in {**own, "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("RAY_ADDRESS", cluster.ray_address)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
-
-    def start(*command):
-        return Command(*command, stderr=subprocess.PIPE, text=True)
-
-    return start
+    return partial(Command, stderr=subprocess.PIPE, text=True)
 
 
 def test_what_a_node_does_not_see_is_refused_before_anything_begins(driven, place, bert_folder):

@@ -40,7 +40,7 @@ def home(tmp_path_factory):
     return folder
 
 
-def command(home, encoder, output):
+def command(encoder, output):
     return [
         *("adapt", "documents.jsonl", "--split", "en", "--encoder", encoder),
         *("--candidates", "denosent-rest,simcse", "--steps", "6", "--batch-size", "8"),
@@ -48,21 +48,15 @@ def command(home, encoder, output):
     ]
 
 
-def run(home, words):
-    return forked.run(*words, cwd=home, env=_environment(home))
-
-
-def start(home, words, **streams):
-    return forked.Command(*words, cwd=home, env=_environment(home), text=True, **streams)
-
-
-def _environment(home):
-    return {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+def where(home):
+    """The folder and the environment of a command."""
+    store = f"sqlite:///{home / 'mlflow.db'}"
+    return {"cwd": home, "env": {**os.environ, "MLFLOW_TRACKING_URI": store}}
 
 
 @pytest.fixture(scope="module")
 def adapted(home, bert_folder):
-    job = run(home, command(home, bert_folder, "out"))
+    job = forked.run(*command(bert_folder, "out"), **where(home))
     assert job.returncode == 0, job.stderr
     return home / "out", job
 
@@ -114,13 +108,13 @@ def test_every_stage_is_a_child_of_the_adaptation_in_mlflow(adapted, home):
 
 
 def test_a_finished_adaptation_is_not_overwritten(adapted, home, bert_folder):
-    job = run(home, command(home, bert_folder, "out"))
+    job = forked.run(*command(bert_folder, "out"), **where(home))
     assert (job.returncode, job.stderr.count("\n")) == (2, 1), job.stderr
     assert "is finished: give a new folder" in job.stderr
 
 
 def test_documents_that_will_not_do_leave_nothing(home, bert_folder):
-    job = run(home, [*command(home, bert_folder, "refused"), "--hold-out", "500"])
+    job = forked.run(*command(bert_folder, "refused"), "--hold-out", "500", **where(home))
     assert job.returncode == 2
     assert "hold out at most a tenth, 16" in job.stderr
     assert not (home / "refused").exists()
@@ -128,8 +122,8 @@ def test_documents_that_will_not_do_leave_nothing(home, bert_folder):
 
 def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):
     """SIGKILL of the driver in the first training, then the same command and a worker of it."""
-    words = command(home, bert_folder, "killed")
-    job = start(home, words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words, quiet = command(bert_folder, "killed"), subprocess.DEVNULL
+    job = forked.Command(*words, stdout=quiet, stderr=quiet, **where(home))
     limit, first = time.monotonic() + 300, home / "killed" / "trials" / "denosent-rest"
     while not list((first / "checkpoints").glob("step-????????")):
         assert job.poll() is None, "it ended before its first checkpoint"
@@ -138,7 +132,8 @@ def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_fo
     job.send_signal(signal.SIGKILL)
     job.wait()
     assert not (home / "killed" / "result.json").exists()
-    again = start(home, words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    streams = {"stdout": quiet, "stderr": subprocess.PIPE, "text": True}
+    again = forked.Command(*words, **streams, **where(home))
     kill_first(again.pid, "ray::SingleWork")
     _, stderr = again.communicate(timeout=400)
     assert again.returncode == 0, stderr

@@ -18,30 +18,22 @@ from pipelines.comparing.entries import BUDGET, Comparison, same_budget
 from pipelines.comparing.rows import baseline_sentences, untouched_rows, with_differences
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import compare_page
-from pipelines.reports.compare_page import cells, dots
+from pipelines.reports.compare_page import dots
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_sets
 
-ROW = {
-    "entry": "simcse-base",
-    "method": "simcse",
-    "dev_before": 31.0,
-    "dev_mean": 70.25,
-    "dev_spread": 0.5,
-    "dev_min": 69.9,
-    "dev_max": 70.6,
-    "dev": [69.9, 70.6],
-    "seconds": 91.4,
-}
+SPREAD = {"dev_mean": 70.25, "dev_spread": 0.5, "dev_min": 69.9, "dev_max": 70.6}
+ROW = {"entry": "simcse-base", "method": "simcse", "dev_before": 31.0, **SPREAD}
+ROW |= {"dev": [69.9, 70.6], "seconds": 91.4}
 
 
-def settings_with(changes):
-    return lambda name: override(RECIPES[name](), changes)
+def entries_of(names, changes=(), changed=()):
+    return same_budget(names, lambda name: override(RECIPES[name](), dict(changes)), set(changed))
 
 
 def test_the_budget_is_the_first_recipes():
     names = ["denosent-base", "whitening", "flow", "cot-bert-base"]
-    entries = same_budget(names, settings_with({}), set())
+    entries = entries_of(names)
     assert list(entries) == names
     assert entries["whitening"] is None is entries["flow"]
     first, second = flatten(entries["denosent-base"]), flatten(entries["cot-bert-base"])
@@ -56,15 +48,10 @@ def test_the_budget_is_the_first_recipes():
 
 def test_what_is_set_is_set_in_all():
     changes = {"batch_size": 32, "optimizer.learning_rate": 1e-3}
-    entries = same_budget(
-        ["simcse-base", "promptbert-base"], settings_with(changes), {"batch_size"}
-    )
-    assert {s.batch_size for s in entries.values()} == {32}
-    assert {s.optimizer.learning_rate for s in entries.values()} == {1e-3}
-    assert changed_paths(None, ["batch_size=32", "method.temperature=0.1"]) == {
-        "batch_size",
-        "method.temperature",
-    }
+    made = entries_of(["simcse-base", "promptbert-base"], changes, {"batch_size"}).values()
+    assert {(s.batch_size, s.optimizer.learning_rate) for s in made} == {(32, 1e-3)}
+    changed = changed_paths(None, ["batch_size=32", "method.temperature=0.1"])
+    assert changed == {"batch_size", "method.temperature"}
 
 
 def test_variants_of_a_recipe_have_its_settings_but_one():
@@ -74,20 +61,16 @@ def test_variants_of_a_recipe_have_its_settings_but_one():
         "cot-bert-base,templates.anchor=cot-bert/only-prefix/anchor, templates.positive=cot-bert/"
         "only-prefix/positive,templates.negative=a [X] means , not [MASK] .",
     )
-    whole, bare, worded = (flatten(s) for s in _entries(texts).values())
-    names = list(_entries(texts))
-    assert names[:2] == ["cot-bert-base", "no-denoising"]
-    assert "/" not in names[2], "a folder's name"
+    entries = entries_of(texts)
+    whole, bare, worded = map(flatten, entries.values())
+    assert [*entries][:2] == ["cot-bert-base", "no-denoising"]
+    assert "/" not in [*entries][2], "a folder's name"
     assert bare == whole | {"method.denoise": "none"}
     assert worded == whole | {
         "templates.anchor": "cot-bert/only-prefix/anchor",
         "templates.positive": "cot-bert/only-prefix/positive",
         "templates.negative": "a [X] means , not [MASK] .",
     }
-
-
-def _entries(texts):
-    return same_budget(texts, settings_with({}), set())
 
 
 @pytest.mark.parametrize(
@@ -97,32 +80,17 @@ def _entries(texts):
         (["last", "simcse-base", "last"], "name one twice"),
         (["last", "whitening"], "hold no recipe: give at least one"),
         (["simcse-base,seed=1"], "changes seed, which .* by --set or --seeds"),
-        (
-            ["simcse-base,method.readout=cls,method.readout=mean"],
-            "gives a setting or its name twice",
-        ),
+        (["simcse-base,method.readout=cls,method.readout=mean"], "gives a setting or its name tw"),
         (["simcse-base,name=a,name=b"], "gives a setting or its name twice"),
         (["simcse-base,max_steps=9"], "changes max_steps, which all entries .* by --set"),
-        (
-            ["simcse-base", "last,method.readout=cls"],
-            "changes settings of 'last', which is no recipe",
-        ),
+        (["simcse-base", "last,method.readout=cls"], "changes settings of 'last', which is no rec"),
         (["simcse-base", "simcse-base,method.blur=1"], "method.blur"),
         (["simcse-base", "cot-bert-base,name=simcse-base"], "name one twice"),
     ],
 )
 def test_entries_that_make_no_comparison_are_refused(names, fault):
     with pytest.raises(UserError, match=fault):
-        same_budget(names, settings_with({}), set())
-
-
-def test_a_row_shows_mean_and_spread():
-    assert cells(ROW) == (
-        *("simcse-base", "simcse", "31.00", "70.25 ± 0.50", "69.90", "70.60", "", "", "91"),
-    )
-    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25, "difference": -0.5, "p": 0.0324}
-    assert cells(tested)[6:8] == ("64.00 ± 0.25", "-0.50 (p 0.032)")
-    assert cells({**tested, "dev": [70.25]})[3:7] == ("70.25", "69.90", "70.60", "64.00")
+        entries_of(names)
 
 
 def test_differences_from_the_first_recipe_are_paired_by_seed():
@@ -156,33 +124,37 @@ def test_the_picture_has_a_point_for_every_seed():
     assert dots([untrained]).count("<use") == one.count("<use") - 2
 
 
-def test_the_page_names_tasks_and_spreads_only_where_there_are_some(tmp_path):
-    result = {"rows": [ROW], "seeds": [0, 1], "dev": "some pairs", "tasks": [], "verdicts": []}
-    budget = {"max_steps": None, "epochs": 1}
-    compare_page.write(tmp_path / "report.html", {**result, "budget": budget})
-    page = (tmp_path / "report.html").read_text()
+@pytest.fixture
+def page_of(tmp_path):
+    """Return the page of a result of one row."""
+
+    def write(**changes):
+        result = {"rows": [ROW], "seeds": [0], "dev": "pairs", "tasks": [], "verdicts": []}
+        path = tmp_path / "report.html"
+        compare_page.write(path, {**result, "budget": {"max_steps": None, "epochs": 1}, **changes})
+        return path.read_text()
+
+    return write
+
+
+def test_the_page_names_tasks_and_spreads_only_where_there_are_some(page_of):
+    page = page_of(seeds=[0, 1])
     assert "no task" not in page
     assert "<th>test</th>" not in page
     assert "mean and sample standard deviation" in page
     assert "<td>max_steps</td><td>null</td>" in page
-    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25}
-    more = {"rows": [tested], "tasks": ["STS12", "STS-B"], "seeds": [0], "budget": budget}
-    compare_page.write(tmp_path / "report.html", {**result, **more})
-    page = (tmp_path / "report.html").read_text()
+    assert "<td>70.25 ± 0.50</td><td>69.90</td><td>70.60</td>" in page
+    compared = {"test_mean": 64.0, "test_spread": 0.25, "difference": -0.5, "p": 0.0324}
+    page = page_of(rows=[{**ROW, **compared, "dev": [70.25]}], tasks=["STS12", "STS-B"])
     assert "over STS12, STS-B" in page
     assert "<th>test</th>" in page
+    assert "<td>64.00</td><td>-0.50 (p 0.032)</td>" in page
     assert "standard deviation" not in page
 
 
 @pytest.mark.drawn
-def test_a_comparison_on_ones_own_documents_names_what_it_measured(tmp_path):
-    result = {"rows": [ROW], "seeds": [0], "dev": "own documents", "tasks": [], "budget": {}}
-    pages = []
-    for metric in ("dev_found_first", "dev_spearman"):
-        path = tmp_path / f"{metric}.html"
-        compare_page.write(path, {**result, "verdicts": [], "metric": metric})
-        pages.append(path.read_text())
-    own, graded = pages
+def test_a_comparison_on_ones_own_documents_names_what_it_measured(page_of):
+    own, graded = page_of(metric="dev_found_first"), page_of(metric="dev_spearman")
     assert own.count("dev queries found first in %") == 2, "a note and an axis"
     assert "dev Spearman" not in own
     assert graded.count("dev Spearman x 100") == 2
@@ -197,30 +169,22 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
     }
     comparison = Comparison({**entries, "last": None}, (0,), dev)
     found = {
-        encoder: Baseline(reading, None, {"built-in pairs": score})
-        for encoder, reading, score in (
-            (bert_folder, "mean pooling", 60.0),
-            (roberta_folder, "[CLS] vector", 70.0),
-        )
+        bert_folder: Baseline("mean pooling", None, {"built-in pairs": 60.0}),
+        roberta_folder: Baseline("[CLS] vector", None, {"built-in pairs": 70.0}),
     }
     rows = untouched_rows(found, dict.fromkeys(found, "fp32"), None)
-    names = [Path(folder).name for folder in (bert_folder, roberta_folder)]
-    assert [row["entry"] for row in rows] == [
-        f"untouched {names[0]}: mean pooling",
-        f"untouched {names[1]}: [CLS] vector",
+    assert [(row["entry"], row["dev_mean"]) for row in rows] == [
+        (f"untouched {Path(bert_folder).name}: mean pooling", 60.0),
+        (f"untouched {Path(roberta_folder).name}: [CLS] vector", 70.0),
     ]
-    assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
-    trained = [
-        {"entry": name, "dev_mean": 65.0, "dev_before": 65.0} for name in ("one", "other", "last")
-    ]
+    names = ("one", "other", "last")
+    trained = [{"entry": name, "dev_mean": 65.0, "dev_before": 65.0} for name in names]
     one, other = baseline_sentences(trained, comparison, found)
     assert one == (
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
         "which scores 60.00 by mean pooling."
     )
-    assert other.startswith(
-        "warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 worse"
-    )
+    assert other.startswith("warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 wor")
 
 
 def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
@@ -247,24 +211,22 @@ def test_the_command_trains_every_recipe_under_every_seed(
 ):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     entries = ("denosent-base", "simcse-base", "last", "whitening")
-    sets = (
-        *("batch_size=4", "max_steps=2", "eval_every=2", "precision=fp32", "dev=sts-b"),
-        *("optimizer.warmup_steps=0", "max_length=12"),
-    )
+    sets = "batch_size=4 max_steps=2 eval_every=2 precision=fp32 dev=sts-b max_length=12"
     command = ["compare", *entries, "--encoder", bert_folder, "--corpus", str(corpus)]
     command += ["--augmented-column", "rewrite", "--seeds", "2", "--output", str(tmp_path / "out")]
-    assert main([*command, *(part for item in sets for part in ("--set", item))]) == 2
+    for one in (*sets.split(), "optimizer.warmup_steps=0"):
+        command += ["--set", one]
+    assert main(command) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert "a sample of 24 sentences for vectors of 32 numbers" in message
     assert not (tmp_path / "out").exists(), "found before anything began"
     command.remove("whitening")
-    assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
+    assert main(command) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     *rows, untouched = result["rows"]
     assert [row["entry"] for row in rows] == list(entries[:-1])
-    assert untouched["entry"] in ("untouched: mean pooling", "untouched: first-last average") or (
-        untouched["entry"] == "untouched: [CLS] vector"
-    )
+    readings = ("mean pooling", "first-last average", "[CLS] vector")
+    assert untouched["entry"] in {f"untouched: {one}" for one in readings}
     assert untouched["dev_mean"] >= result["rows"][2]["dev_mean"], "the best of three readings"
     (kept,) = json.loads((tmp_path / "out" / "baseline.json").read_text()).values()
     assert untouched["dev_mean"] == pytest.approx(kept["scores"]["built-in pairs"])
@@ -272,24 +234,20 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert len(result["verdicts"]) == 2, "readouts without training are not held against it"
     for row in result["rows"][:2]:
         runs = [tmp_path / "out" / row["entry"] / f"seed-{seed}" for seed in (0, 1)]
-        scores = [json.loads((r / "result.json").read_text())["dev_spearman"] for r in runs]
-        assert row["dev"] == scores
-        baselines = [json.loads((r / "result.json").read_text())["baseline_spearman"] for r in runs]
-        assert baselines == [untouched["dev_mean"]] * 2
+        first, second = (json.loads((run / "result.json").read_text()) for run in runs)
+        assert row["dev"] == (scores := [first["dev_spearman"], second["dev_spearman"]])
+        assert first["baseline_spearman"] == second["baseline_spearman"] == untouched["dev_mean"]
         assert row["dev_mean"] == pytest.approx(np.mean(scores))
         assert row["dev_spread"] == pytest.approx(np.std(scores, ddof=1))
-        losses = [json.loads((r / "result.json").read_text())["loss"] for r in runs]
-        assert losses[0] != losses[1]
+        assert first["loss"] != second["loss"]
         assert (runs[0] / "model" / "cotbert.json").is_file()
     assert rows[1]["difference"] == pytest.approx(rows[1]["dev_mean"] - rows[0]["dev_mean"])
     assert 0 < rows[1]["p"] <= 1
-    assert result["rows"][2]["method"] == "not trained"
-    assert result["rows"][2]["dev_before"] == result["rows"][2]["dev_mean"]
+    assert rows[2]["method"] == "not trained"
+    assert rows[2]["dev_before"] == rows[2]["dev_mean"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<svg" in page
-    assert all(entry in page for entry in entries[:-1])
-    assert html.escape(untouched["entry"]) in page
-    assert all(html.escape(message) in page for message in result["verdicts"])
+    messages = map(html.escape, [untouched["entry"], *result["verdicts"]])
+    assert all(text in page for text in ("<svg", *entries[:-1], *messages))
     assert "sts-b" not in page
     own = own_store.get_run(result["mlflow_run_id"]).data
     assert own.metrics["baseline_spearman"] == untouched["dev_mean"]

@@ -11,23 +11,47 @@ from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.cli import main
 from pipelines.commands.training import CorpusOptions
-from pipelines.recipes import RECIPES, _warn_once, changed_paths, settings_for
+from pipelines.reading.assignments import warn_once
+from pipelines.recipes import RECIPES, changed_paths, settings_for
 
+# What the papers publish, as assignments that change nothing of the recipe.
+COT_BERT = (
+    "batch_size=256 max_length=32 epochs=1 eval_every=125 method.name=cot-bert "
+    "method.temperature=0.05 method.denoise=pad method.pad_positions=aligned method.extended=true "
+    "optimizer.learning_rate=1e-5 optimizer.weight_decay=0 optimizer.clip=1 "
+    "optimizer.warmup_steps=0 optimizer.schedule=linear"
+)
 PUBLISHED = {
-    "batch_size": 256,
-    "max_length": 32,
-    "epochs": 1,
-    "eval_every": 125,
-    "method.name": "cot-bert",
-    "method.temperature": 0.05,
-    "method.denoise": "pad",
-    "method.pad_positions": "aligned",
-    "method.extended": True,
-    "optimizer.learning_rate": 1e-5,
-    "optimizer.weight_decay": 0.0,
-    "optimizer.clip": 1.0,
-    "optimizer.warmup_steps": 0,
-    "optimizer.schedule": "linear",
+    "cot-bert-base": f"{COT_BERT} encoder=bert-base-uncased templates.anchor=cot-bert/anchor "
+    "templates.positive=cot-bert/positive templates.negative=cot-bert/negative",
+    "cot-roberta-base": f"{COT_BERT} encoder=roberta-base "
+    "templates.anchor=cot-roberta/released/anchor "
+    "templates.positive=cot-roberta/released/positive "
+    "templates.negative=cot-roberta/released/negative",
+    "documents": "encoder=all-MiniLM-L6-v2 method.name=denosent method.objective=contrastive "
+    "method.positive=rest method.readout=mean method.projected=false method.temperature=0.05 "
+    "method.rest_length=128 optimizer.learning_rate=3e-5 batch_size=64 templates.anchor=null",
+    "promptbert-base": "method.denoise=position templates.negative=null",
+    "promptbert-supervised": "batch_size=512 epochs=3 optimizer.learning_rate=5e-5 "
+    "method.head=transform",
+    "promptroberta-base": "templates.anchor=promptroberta/released/anchor "
+    "templates.positive=promptroberta/released/positive method.pad_positions=released",
+    "promptroberta-supervised": "batch_size=512 method.head=tanh "
+    "templates.anchor=promptroberta/released/anchor method.pad_positions=released",
+    "optiprompt-base": "epochs=5 eval_every=1000 optimizer.learning_rate=3e-5 "
+    "templates.anchor=promptbert/manual",
+    "denosent-base": "batch_size=64 max_length=30 method.inference=released max_steps=5000 "
+    "eval_every=50 dev=sts-b+sick-r optimizer.learning_rate=4e-5 optimizer.warmup_steps=500 "
+    "optimizer.schedule=constant method.contrastive_weight=5 method.generative_weight=7 "
+    "method.temperature=0.05 method.dropout=0.825 method.layers=16 method.heads=1 "
+    "method.target=augmented",
+    "denosent-paper": "method.contrastive_weight=1 method.generative_weight=1 "
+    "method.temperature=0.03 optimizer.learning_rate=5e-5 templates.anchor=denosent/paper",
+    "simcse-base": "batch_size=64 optimizer.learning_rate=3e-5 method.readout=cls",
+    "pcl-base": "batch_size=64 optimizer.learning_rate=3e-5 method.copies=2",
+    "sncse-base": "batch_size=256 max_length=22 optimizer.learning_rate=1e-5 "
+    "method.margin_weight=1e-3 templates.anchor=promptbert/positive "
+    "templates.positive=promptbert/anchor",
 }
 
 
@@ -48,137 +72,40 @@ def test_every_recipe_builds_and_says_what_it_is(name):
     assert len(RECIPES[name].__doc__) > 20
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_cot_recipes_have_the_published_numbers(name):
-    made = flatten(settings(recipe=f"cot-{name}-base"))
-    assert {k: v for k, v in made.items() if k in PUBLISHED} == PUBLISHED
-    assert made["encoder"] == {"bert": "bert-base-uncased", "roberta": "roberta-base"}[name]
-    group = {"bert": "cot-bert", "roberta": "cot-roberta/released"}[name]
-    for role in ("anchor", "positive", "negative"):
-        assert made[f"templates.{role}"] == f"{group}/{role}"
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_recipes_have_their_papers_settings(name):
+    recipe = flatten(settings(recipe=name))
+    assert flatten(settings(*PUBLISHED[name].split(), recipe=name)) == recipe
+    assert flatten(settings("optimizer.clip=0.5", recipe=name)) != recipe
 
 
-def test_the_recipe_of_documents_is_a_plain_contrast_with_the_rest():
-    made = flatten(settings(recipe="documents"))
-    expected = {
-        "encoder": "all-MiniLM-L6-v2",
-        "method.name": "denosent",
-        "method.objective": "contrastive",
-        "method.positive": "rest",
-        "method.readout": "mean",
-        "method.projected": False,
-        "method.temperature": 0.05,
-        "method.rest_length": 128,
-        "optimizer.learning_rate": 3e-5,
-        "batch_size": 64,
-        "templates.anchor": None,
-    }
-    assert {key: made[key] for key in expected} == expected
-    assert "max_length" not in settings(recipe="documents").model_fields_set, "the corpus's counts"
+def test_the_recipe_of_documents_leaves_the_length_to_the_corpus():
+    assert "max_length" not in settings(recipe="documents").model_fields_set
 
 
 def test_every_method_has_a_recipe():
     assert {recipe().method.name for recipe in RECIPES.values()} == set(METHOD_SETTINGS)
 
 
-# What differs from CoT-BERT's published run.
-DIFFERENT = {
-    "promptbert-base": {"method.denoise": "position", "templates.negative": None},
-    "promptbert-supervised": {
-        "batch_size": 512,
-        "epochs": 3,
-        "optimizer.learning_rate": 5e-5,
-        "method.head": "transform",
-    },
-    "promptroberta-base": {
-        "templates.anchor": "promptroberta/released/anchor",
-        "templates.positive": "promptroberta/released/positive",
-        "method.pad_positions": "released",
-    },
-    "promptroberta-supervised": {
-        "batch_size": 512,
-        "method.head": "tanh",
-        "templates.anchor": "promptroberta/released/anchor",
-        "method.pad_positions": "released",
-    },
-    "optiprompt-base": {
-        "epochs": 5,
-        "eval_every": 1000,
-        "optimizer.learning_rate": 3e-5,
-        "templates.anchor": "promptbert/manual",
-    },
-    "denosent-base": {
-        "batch_size": 64,
-        "max_length": 30,
-        "method.inference": "released",
-        "max_steps": 5000,
-        "eval_every": 50,
-        "dev": "sts-b+sick-r",
-        "optimizer.learning_rate": 4e-5,
-        "optimizer.warmup_steps": 500,
-        "optimizer.schedule": "constant",
-        "method.contrastive_weight": 5.0,
-        "method.generative_weight": 7.0,
-        "method.temperature": 0.05,
-        "method.dropout": 0.825,
-        "method.layers": 16,
-        "method.heads": 1,
-        "method.target": "augmented",
-    },
-    "denosent-paper": {
-        "method.contrastive_weight": 1.0,
-        "method.generative_weight": 1.0,
-        "method.temperature": 0.03,
-        "optimizer.learning_rate": 5e-5,
-        "templates.anchor": "denosent/paper",
-    },
-    "simcse-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.readout": "cls"},
-    "pcl-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.copies": 2},
-    "sncse-base": {
-        "batch_size": 256,
-        "max_length": 22,
-        "optimizer.learning_rate": 1e-5,
-        "method.margin_weight": 1e-3,
-        "templates.anchor": "promptbert/positive",
-        "templates.positive": "promptbert/anchor",
-    },
-}
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_recipes_have_their_papers_settings(name):
-    made = flatten(settings(recipe=name))
-    assert {key: made[key] for key in DIFFERENT[name]} == DIFFERENT[name]
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [("optimizer.learning_rate", "3e-5", 3e-5), ("optimizer.learning_rate", "3.0e-5", 3e-5),
+     ("dropout", "null", None), ("dropout", "0", 0.0), ("max_steps", "50", 50),
+     ("method.freeze_bias", "true", True), ("method.denoise", "none", "none"),
+     ("encoder", "/a folder/with=blanks", "/a folder/with=blanks")],
+)  # fmt: skip
+def test_set_reads_values_as_they_are_meant(path, text, value):
+    assert flatten(settings(f"{path}={text}"))[path] == value
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "value"),
-    [
-        ("optimizer.learning_rate=3e-5", "optimizer.learning_rate", 3e-5),
-        ("optimizer.learning_rate=3.0e-5", "optimizer.learning_rate", 3e-5),
-        ("dropout=null", "dropout", None),
-        ("dropout=0", "dropout", 0.0),
-        ("max_steps=50", "max_steps", 50),
-        ("method.freeze_bias=true", "method.freeze_bias", True),
-        ("method.denoise=none", "method.denoise", "none"),
-        ("encoder=/a folder/with=blanks", "encoder", "/a folder/with=blanks"),
-        *(
-            (f"templates.anchor={text}", "templates.anchor", text)
-            for text in (
-                'This sentence of "[X]" means [MASK] .',
-                '"[X]" means [MASK].',
-                "[X] means [MASK].",
-                "' [X] ' means <mask> .",
-                "It says: this [X] means [MASK]",
-                "Sentence #1 [X] means [MASK]",
-            )
-        ),
-    ],
-)
-def test_set_reads_values_as_they_are_meant(text, path, value):
+    "text",
+    ['This sentence of "[X]" means [MASK] .', '"[X]" means [MASK].', "[X] means [MASK].",
+     "' [X] ' means <mask> .", "It says: this [X] means [MASK]", "Sentence #1 [X] means [MASK]"],
+)  # fmt: skip
+def test_set_reads_templates_as_they_are_written(text):
     # A method with one template: its masks need not agree with another's.
-    recipe = "optiprompt-base" if path.startswith("templates") else "cot-bert-base"
-    assert flatten(settings(text, recipe=recipe))[path] == value
+    assert settings(f"templates.anchor={text}", recipe="optiprompt-base").templates.anchor == text
 
 
 def test_a_template_may_be_left_out_with_null():
@@ -186,14 +113,10 @@ def test_a_template_may_be_left_out_with_null():
 
 
 def test_a_config_file_has_the_settings_shape(tmp_path):
-    path = yaml_file(
-        tmp_path,
-        "batch_size: 64\noptimizer:\n  learning_rate: 3e-5\n  clip: 2\nmethod.temperature: 0.1\n",
-    )
-    made = settings(config=path)
-    assert (made.batch_size, made.method.temperature) == (64, 0.1)
-    assert (made.optimizer.learning_rate, made.optimizer.clip) == (3e-5, 2.0)
-    assert made.max_length == 32
+    nested = "optimizer: {learning_rate: 3e-5, clip: 2}"
+    path = yaml_file(tmp_path, f"batch_size: 64\n{nested}\nmethod.temperature: 0.1\n")
+    equal = ("optimizer.learning_rate=3e-5", "optimizer.clip=2", "method.temperature=0.1")
+    assert settings(config=path) == settings("batch_size=64", *equal)
 
 
 def test_recipe_then_config_then_set_then_flags(tmp_path):
@@ -257,7 +180,7 @@ def test_the_command_lists_recipes_and_prints_one(capsys):
 
 
 def test_former_names_of_settings_work_in_files_and_assignments(tmp_path, capfd):
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     made = settings("shuffle_rows=512", config=yaml_file(tmp_path, "chunk_size: 64"))
     assert (made.mini_batch_size, made.shuffle_buffer_rows) == (64, 512)
     stderr = capfd.readouterr().err

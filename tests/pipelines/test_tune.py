@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -45,6 +43,21 @@ def checked(output):
     return {f.parent.name: sum("dev_spearman" in r for r in read_rows(f).values()) for f in files}
 
 
+@contextmanager
+def begun(command, output, trial):
+    """The process of a sweep in which this trial has made a dev check; it ends with the block."""
+    with Command(*command, stderr=subprocess.PIPE, text=True) as driver:
+        try:
+            limit = time.monotonic() + 240
+            while not checked(output).get(trial):
+                assert driver.poll() is None, driver.stderr.read()
+                assert time.monotonic() < limit
+                time.sleep(0.05)
+            yield driver
+        finally:
+            driver.kill()
+
+
 def done_steps(store, trial):
     """How often each step of a trial was done, by its timings in MLflow. `trial`: its result."""
     logged = store.get_metric_history(trial["mlflow_run_id"], "step_seconds")
@@ -60,15 +73,8 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     output = tmp_path / "sweep"
     command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
     command += ["--keep-checkpoints", "all"]  # as if killed before they are deleted, see below
-    driver = Command(*command, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 240
-    while checked(output).get("0001", 0) < 1:  # the second trial has begun
-        assert driver.poll() is None, driver.stderr.read()
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-    os.kill(driver.pid, signal.SIGKILL)
-    driver.wait()
-    driver.stderr.close()
+    with begun(command, output, "0001") as driver:
+        driver.kill()
     assert not (output / "result.json").exists()
     # The first trial as one that was killed after its last step: it has nothing more to report.
     (output / "trials" / "0000" / "result.json").unlink()
@@ -80,17 +86,17 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     assert f"continuing the sweep in {output}" in captured.err
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
-    statuses = {row["name"]: row["status"] for row in result["trials"]}
-    assert statuses == {"0000": "finished", "0001": "stopped", "0002": "failed"}
-    assert (result["finished"], result["stopped"], result["failed"]) == (1, 1, 1)
+    assert [row["name"] for row in result["trials"]] == ["0000", "0001", "0002"]
+    statuses = [row["status"] for row in result["trials"]]
+    assert statuses == ["finished", "stopped", "failed"]
     assert "loss" in result["trials"][2]["error"]
-    assert result["best"]["name"] == "0000"
+    assert result["best"] == result["trials"][0]
     assert result["best"]["settings"] == {"optimizer.learning_rate": 1e-3}
-    assert result["dev_spearman"] == result["trials"][0]["dev_spearman"]
     own = json.loads(baseline)[bert_folder]
-    assert result["baseline"] == own["reading"]
-    assert result["baseline_spearman"] == own["scores"]["built-in pairs"]
-    assert result["dev"] == "built-in pairs"
+    expected = {"finished": 1, "stopped": 1, "failed": 1, "search": "grid", "dev": "built-in pairs"}
+    expected |= {"dev_spearman": result["best"]["dev_spearman"], "baseline": own["reading"]}
+    expected |= {"baseline_spearman": own["scores"]["built-in pairs"]}
+    assert {key: result[key] for key in expected} == expected
     recorded = read_json(output / "settings.json")["trials"].values()
     assert {settings["dev"] for settings in recorded} == {"built-in pairs"}
     gap = abs(result["dev_spearman"] - result["baseline_spearman"])
@@ -109,12 +115,10 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     _check_runs(own_store, result, parent)
     assert not (output / "tune").exists()
     page = (output / "report.html").read_text()
-    assert "Sweep rates" in page
-    assert page.count("<svg") >= 1
     line = f"untouched: {own['reading']} {result['baseline_spearman']:.2f}"
-    assert f"<td>{line}</td>" in page
-    assert f"{line}</li>" in page, "in the legend of the plots"
-    assert "the untouched encoder, which scores" in page
+    texts = ("Sweep rates", "<svg", "the untouched encoder, which scores")
+    for text in (*texts, f"<td>{line}</td>", f"{line}</li>"):
+        assert text in page
     assert len((output / "trials.csv").read_text().splitlines()) == 4
     assert "0000" in captured.out
     assert sorted(p.name for p in output.iterdir()) == [
@@ -131,39 +135,30 @@ def _check_runs(store, result, parent):
     assert result["mlflow_parent_run_id"] == parent
     children = {row["mlflow_run_id"]: row for row in result["trials"]}
     assert set(runs) == {parent, *children}
-    assert (runs[parent].info.run_name, runs[parent].info.status) == (
-        "tune rates / sweep",
-        "FINISHED",
-    )
-    assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
-    assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
-    for run_id, row in [(parent, None), *children.items()]:
-        data = runs[run_id].data
-        logged = store.get_metric_history(run_id, "baseline_spearman")
+    for run in runs.values():
+        logged = store.get_metric_history(run.info.run_id, "baseline_spearman")
         assert [(m.step, m.value) for m in logged] == [(0, result["baseline_spearman"])]
-        assert data.tags["baseline"] == result["baseline"]
-        assert data.params["dev"] == "built-in pairs"
-        if row is None:
-            continue
-        assert data.tags["mlflow.parentRunId"] == parent
-        failed = row["status"] == "failed"
-        assert runs[run_id].info.status == ("FAILED" if failed else "FINISHED")
-        assert ("loss" in data.tags.get("error", "")) is failed
-        assert data.tags["trial"] == row["name"]
+        assert run.data.tags["baseline"] == result["baseline"]
+        assert run.data.params["dev"] == "built-in pairs"
+    info, data = runs[parent].info, runs[parent].data
+    assert (info.run_name, info.status) == ("tune rates / sweep", "FINISHED")
+    assert data.metrics["dev_spearman"] == result["dev_spearman"]
+    assert data.params.items() >= {("best.optimizer.learning_rate", "0.001"), ("search", "grid")}
+    for run_id, row in children.items():
+        info, data, failed = runs[run_id].info, runs[run_id].data, row["status"] == "failed"
         rate = row["settings"]["optimizer.learning_rate"]
-        assert runs[run_id].info.run_name == f"{row['name']} learning_rate={rate:.4g} seed=0"
-        assert float(data.params["optimizer.learning_rate"]) == rate
-        assert data.params["seed"] == "0"
+        assert data.tags.items() >= {("mlflow.parentRunId", parent), ("trial", row["name"])}
+        assert info.status == ("FAILED" if failed else "FINISHED")
+        assert ("loss" in data.tags.get("error", "")) is failed
+        assert info.run_name == f"{row['name']} learning_rate={rate:.4g} seed=0"
+        assert (float(data.params["optimizer.learning_rate"]), data.params["seed"]) == (rate, "0")
         assert len(data.tags["commit"]) > 4
-        if failed:
-            continue
-        seen = {m.step: m.value for m in store.get_metric_history(run_id, "dev_spearman")}
-        assert max(v for step, v in seen.items() if step) == row["dev_spearman"]
+        seen = store.get_metric_history(run_id, "dev_spearman")
+        assert failed or max(m.value for m in seen if m.step) == row["dev_spearman"]
 
 
 def small(encoder):
-    sets = [*SETTINGS, f"encoder={encoder}"]
-    return settings_for("quickstart", None, sets, {})
+    return settings_for("quickstart", None, [*SETTINGS, f"encoder={encoder}"], {})
 
 
 @pytest.mark.parametrize(
@@ -202,13 +197,11 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     assert read_json(output / "settings.json")["trials"]["0000"]["dev"] == "sts-b"
     assert job._open(output, record, discard=False) == output
     write_json(output / "settings.json", record)
-    for failed in (1, 0):
-        write_json(output / "result.json", {"failed": failed, "unfinished": 0})
-        if failed:
-            assert job._open(output, record, discard=False) == output
-            continue
-        with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
-            job._open(output, record, discard=False)
+    write_json(output / "result.json", {"failed": 1, "unfinished": 0})
+    assert job._open(output, record, discard=False) == output
+    write_json(output / "result.json", {"failed": 0, "unfinished": 0})
+    with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
+        job._open(output, record, discard=False)
     (output / "result.json").unlink()
     ((name, pairs),) = dev.items()
     fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
@@ -234,10 +227,8 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
         for trial in trials[:2]:
             folder = Path(sweep.folder) / trial.name
             folder.mkdir()
-            run = own_store.create_run(
-                own_store.get_experiment_by_name("cotbert").experiment_id,
-                tags={"trial": trial.name},
-            )
+            experiment = own_store.get_experiment_by_name("cotbert").experiment_id
+            run = own_store.create_run(experiment, tags={"trial": trial.name})
             (folder / "mlflow_run_id").write_text(run.info.run_id)
         write_json(Path(sweep.folder) / trials[0].name / "result.json", {})
         raise KeyboardInterrupt
@@ -249,8 +240,6 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     with pytest.raises(KeyboardInterrupt, match="give the same command again to continue"):
         tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
-    statuses = {
-        run.data.tags.get("trial", run.data.tags.get("job")): run.info.status
-        for run in own_store.search_runs([experiment])
-    }
+    runs = own_store.search_runs([experiment])
+    statuses = {r.data.tags.get("trial", r.data.tags.get("job")): r.info.status for r in runs}
     assert statuses == {"tune": "KILLED", "0000": "RUNNING", "0001": "KILLED"}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
-
 import mlflow
 import numpy as np
 import pytest
-from forked import Command
-from test_tune import checked, words
+from test_tune import begun, words
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.files import read_json
@@ -46,14 +42,9 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
     output = tmp_path / "sweep"
     more = ("--trials", "2", "--register", "tiny rates", "--log-model")
     command = words(good_rates, rates_corpus, output, bert_folder, *more)
-    driver = Command(*command, stderr=subprocess.PIPE, text=True)
-    limit = time.monotonic() + 240
-    while not checked(output):
-        assert driver.poll() is None, driver.stderr.read()
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-    server.kill()
-    message = driver.communicate(timeout=560)[1]
+    with begun(command, output, "0000") as driver:
+        server.kill()
+        message = driver.communicate(timeout=560)[1]
     assert driver.returncode == 0, message
     assert f"`cotbert track-sync {output}` sends them" in message
     result = read_json(output / "result.json")

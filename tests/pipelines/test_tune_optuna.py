@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
-
 import pytest
-from forked import Command
-from test_tune import EVERY, checked, done_steps, words
+from test_tune import EVERY, begun, done_steps, words
 
 from cotbert_core.files import read_json
 from pipelines.cli import main
@@ -42,17 +36,8 @@ def test_a_killed_sweep_of_optunas_continues_with_what_was_sampled(
     output, space = tmp_path / "sweep", tmp_path / "rates.yaml"
     space.write_text(SPACE)
     command = words(space, rates_corpus, output, bert_folder, "--search", "optuna", "--trials", "3")
-    driver = Command(*command, stderr=subprocess.PIPE, text=True)
-    try:
-        limit = time.monotonic() + 240
-        while checked(output).get("0001", 0) < 1:  # the second trial has begun
-            assert driver.poll() is None, driver.stderr.read()
-            assert time.monotonic() < limit
-            time.sleep(0.05)
-    finally:
-        os.kill(driver.pid, signal.SIGKILL)
-        driver.wait()
-        driver.stderr.close()
+    with begun(command, output, "0001") as driver:
+        driver.kill()
     before, parent = drawn(output), (output / "mlflow_run_id").read_text()
     assert list(before) in (["0000", "0001"], ["0001", "0000"])
     first = (output / "trials" / "0000" / "result.json").stat()

@@ -10,14 +10,7 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import override
 from pipelines.recipes import RECIPES
-from tune_spaces import (
-    SPACES,
-    changes,
-    corners,
-    label,
-    open_space,
-    size,
-)
+from tune_spaces import SPACES, changes, corners, label, open_space, size
 from tune_spaces.axes import choice, grid
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
@@ -61,10 +54,10 @@ def builds(space):
 @pytest.mark.parametrize("ending", ["yaml", "yml", "YAML"])
 def test_a_yaml_file(tmp_path, ending):
     space = open_space(write(tmp_path, f"a.{ending}", YAML))
-    assert (space.name, space.recipe) == ("mine", "quickstart")
+    assert (space.name, space.recipe, space.source) == ("mine", "quickstart", "nowhere")
     assert space.purpose.startswith("Two rates")
-    assert space.settings["optimizer.learning_rate"] == grid([3e-5, 1e-4])
-    assert space.settings["batch_size"] == choice([32, 64])
+    axes = {"optimizer.learning_rate": grid([3e-5, 1e-4]), "batch_size": choice([32, 64])}
+    assert space.settings == axes
     assert list(space.variants) == ["plain", "1"]
     assert space.variants["plain"] == {"method.denoise": "none", "method.extended": False}
     assert size(space) == len(builds(space)) == 8
@@ -102,11 +95,7 @@ FAULTS = {
     "no python file": ("none.py", None, "there is no such file"),
     "no yaml": ("a.yaml", "a: [1\nb: }", "cannot be read"),
     "not utf-8": ("a.yaml", b"\xff\xfe\xff", "cannot be read"),
-    "a list": (
-        "a.yaml",
-        "- a",
-        "has no space; give the fields name, purpose, recipe, settings, variants",
-    ),
+    "a list": ("a.yaml", "- a", "has no space; give the fields name, purpose, recipe, settings, v"),
     "empty": ("a.yaml", "", "has no space"),
     "unknown key": ("a.yaml", yaml_of(rest="setings: {}"), "'setings' is unknown; a space has"),
     "no recipe": ("a.yaml", "settings: {}", "recipe is None: give one of `cotbert recipes`"),
@@ -125,11 +114,7 @@ FAULTS = {
     "log of 0": ("a.yaml", yaml_of("seed: {loguniform: [0, 1]}"), "two numbers, above 0, the low"),
     "variant": ("a.yaml", yaml_of("", "a: 3"), "variant a is 3: give settings and their values"),
     "nested variant": ("a.yaml", yaml_of("", "a: {b: {c: 1}}"), "b of variant a is .*dots"),
-    "twice": (
-        "a.yaml",
-        yaml_of("seed: {grid: [1]}", "a: {seed: 3}"),
-        "seed is in settings and in variant a; keep it in one",
-    ),
+    "twice": ("a.yaml", yaml_of("seed: {grid: [1]}", "a: {seed: 3}"), "settings and in variant a;"),
     "reserved": ("a.yaml", yaml_of("variant: {grid: [1]}"), "'variant' is not a setting"),
     "figure": ("a.yaml", yaml_of("seed: {grid: [1]}", "", "published: {a: b}"), "a is 'b': give"),
     "syntax": ("a.py", "def space(:", "fails with SyntaxError"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import ray
+from left_trials import leave_trial
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
-from pipelines.training.early_stopping import answer_run, should_continue
+from pipelines.training.early_stopping import should_continue
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import _scheduler, allocate_resources
 from pipelines.tuning.trial_plan import Trial, TrialPlan
@@ -48,21 +47,6 @@ def report(scheduler, name, folder):
     return STEPS
 
 
-def folder_of(tmp_path, name, status, steps):
-    home = tmp_path / name
-    home.mkdir()
-    rows = [{"step": 0, "dev_spearman": 1.0}]
-    rows += [
-        {"step": step, "dev_spearman": score}
-        for step, score in zip((1, 3, 9), CURVES[name], strict=True)
-        if step <= steps
-    ]
-    (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_json(home / "result.json", {})
-    if status == "stopped":
-        answer_run(home, steps, continues=False)
-
-
 def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
     scheduler = judge(tmp_path)
     made = {name: report(scheduler, name, tmp_path) for name in CURVES}
@@ -77,11 +61,13 @@ def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
     whole = judge(tmp_path / "whole")
     made = {name: report(whole, name, tmp_path / "whole") for name in CURVES}
     for name in ("0000", "0001", "0002", "0003"):
-        folder_of(tmp_path, name, "finished" if made[name] == STEPS else "stopped", made[name])
+        curve = dict(zip((1, 3, 9), CURVES[name], strict=True))
+        done = {step: score for step, score in curve.items() if step <= made[name]}
+        status = "finished" if made[name] == STEPS else "stopped"
+        leave_trial(tmp_path, name, {0: 1.0, **done}, status)
     again = judge(tmp_path)
-    assert {n: report(again, n, tmp_path) for n in ("0004", "0005")} == {
-        n: made[n] for n in ("0004", "0005")
-    }
+    later = ("0004", "0005")
+    assert [report(again, name, tmp_path) for name in later] == [made[name] for name in later]
     fresh = judge(tmp_path / "none")
     assert report(fresh, "0005", tmp_path / "none") == STEPS != made["0005"]
 
@@ -109,9 +95,8 @@ def test_trials_side_by_side_have_room(monkeypatch, cluster, workers, cpus, aske
 @pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
 def test_more_than_there_is_room_for_is_refused(monkeypatch, cpus, asked, room):
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
-    with pytest.raises(
-        UserError, match=rf"max_concurrent is {asked} and the cluster has capacity for {room} t"
-    ):
+    message = rf"max_concurrent is {asked} and the cluster has capacity for {room} t"
+    with pytest.raises(UserError, match=message):
         allocate_resources(1, cpus, asked)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from left_trials import leave_trial
 
 from cotbert_core.files import write_json
-from cotbert_core.settings import TrainSettings
+from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.report import write_trials_csv
 from pipelines.tuning.result import sweep_result
+from pipelines.tuning.tables import write_trials_csv
+from pipelines.tuning.trial import _with_first_cores, one_line
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space
 
@@ -32,7 +34,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_trial_is_unfinished_then_finished(folder):
+def test_a_trial_is_unfinished_then_finished_and_perhaps_continued(folder):
     row = state.trial_row(TRIAL, folder)
     assert (row["status"], row["seconds"], row["dev_spearman"]) == ("unfinished", None, 41.0)
     assert state.start_seconds([row]) is None
@@ -42,6 +44,14 @@ def test_a_trial_is_unfinished_then_finished(folder):
     assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", 20.0, 11.5)
     assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
     assert state.start_seconds([row]) == 8.5
+    # A trial that was continued has no known time, and a step that was done twice counts once.
+    write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
+    row = state.trial_row(TRIAL, folder)
+    assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", None, 12.5)
+    assert state.start_seconds([row]) is None
+    assert state.start_seconds([row, {**row, "seconds": 15.5}]) == 3.0
 
 
 def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
@@ -66,30 +76,12 @@ def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
     assert "31.0,20.0" in first
 
 
-def test_the_time_of_a_trial_that_was_continued_is_not_known(folder):
-    write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
-    write_json(folder / "result.json", {})
-    row = state.trial_row(TRIAL, folder)
-    assert (row["status"], row["seconds"]) == ("finished", None)
-    assert state.start_seconds([row]) is None
-    assert state.start_seconds([row, {**row, "seconds": 14.5}]) == 3.0
-
-
-def test_a_step_that_was_done_twice_is_counted_once(folder):
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
-    assert state.trial_row(TRIAL, folder)["training_seconds"] == 12.5
-
-
 def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
     trials = {}
     for number, (encoder, score) in enumerate((("small", 40.0), ("large", 41.0), ("small", 39.0))):
         name = f"{number:04}"
         trials[name] = Trial(name, {"encoder": encoder}, TrainSettings(encoder=encoder))
-        folder = tmp_path / "trials" / name
-        folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text(json.dumps(ROWS[2] | {"dev_spearman": score}) + "\n")
-        write_json(folder / "result.json", {})
+        leave_trial(tmp_path / "trials", name, {2: score})
     found = {
         "small": Baseline("mean pooling", "last", {"a": 60.0}),
         "large": Baseline("[CLS] vector", "cls", {"a": 50.0}),
@@ -104,3 +96,18 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
         (tmp_path / "trials" / name / "result.json").unlink()
     none = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
     assert (none["best"], none["baseline"]) == (None, "mean pooling")
+
+
+def test_a_trial_continues_with_the_cores_it_began_with(tmp_path):
+    """Others would be another run, which `train` does not continue."""
+    now = TrainSettings(encoder="none", cpus_per_worker=1)
+    assert _with_first_cores(now, tmp_path / "new") == now
+    for cores in (None, 4):
+        began = override(now, {"cpus_per_worker": cores})
+        write_json(tmp_path / "settings.json", {"settings": flatten(began)})
+        assert _with_first_cores(now, tmp_path) == began != now
+
+
+def test_an_error_is_its_last_line():
+    assert one_line("Traceback\n  somewhere\nloss is nan") == "loss is nan"
+    assert one_line(ValueError()) == "ValueError"

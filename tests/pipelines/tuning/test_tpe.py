@@ -67,33 +67,20 @@ def test_a_seed_gives_the_same_samples_and_another_gives_others():
 
 @pytest.mark.parametrize(
     "axis",
-    [
-        tune.grid_search(["a", 2, None]),
-        tune.choice([1, True, "1", 1.5]),
-        tune.randint(4, 9),
-        tune.lograndint(1, 6),
-        tune.qrandint(3, 16, 4),
-        tune.qrandint(3, 6, 1),
-        tune.qlograndint(8, 33, 8),
-        tune.quniform(0.5, 0.9, 0.1),
-        tune.quniform(0.1, 0.3, 0.1),
-        tune.qloguniform(0.1, 0.5, 0.1),
-        tune.uniform(0.5, 0.5),
-    ],
-)
+    [tune.grid_search(["a", 2, None]), tune.choice([1, True, "1", 1.5]), tune.randint(4, 9),
+     tune.lograndint(1, 6), tune.qrandint(3, 16, 4), tune.qrandint(3, 6, 1),
+     tune.qlograndint(8, 33, 8), tune.quniform(0.5, 0.9, 0.1), tune.quniform(0.1, 0.3, 0.1),
+     tune.qloguniform(0.1, 0.5, 0.1), tune.uniform(0.5, 0.5)],
+)  # fmt: skip
 def test_all_values_of_an_axis_and_no_others_come_each_once(axis):
     suggestions = Suggestions(space_of(x=axis), 0)
     count = suggestions.count()
     observed = chosen(space_of(x=axis), count, 0, lambda sample: 1.0)
     got = [suggestions.sample(t.params)["x"] for t in observed]
-    generator = np.random.RandomState(0)
-    own = axis_of(axis)
-    expected = (
-        own.values
-        if isinstance(own, Choice)
-        else [axis.sample(random_state=generator) for _ in range(200)]
-    )
-    distinct = {(type(value), exact(value)) for value in expected}
+    generator, own = np.random.RandomState(0), axis_of(axis)
+    is_choice = isinstance(own, Choice)
+    draws = own.values if is_choice else [axis.sample(random_state=generator) for _ in range(200)]
+    distinct = {(type(value), exact(value)) for value in draws}
     assert {(type(value), exact(value)) for value in got} == distinct
     assert len(got) == len(distinct) == count
     observed = [v["x"] for v in suggestions.each_value(100)]
@@ -112,9 +99,8 @@ def test_a_range_is_without_end_and_within_its_ends(axis):
 
 
 def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
-    space = Space(
-        "v", "V.", "quickstart", {"a": tune.randint(0, 10**6)}, {"p": {}, "q": {"b": 1}, "r": {}}
-    )
+    variants = {"p": {}, "q": {"b": 1}, "r": {}}
+    space = Space("v", "V.", "quickstart", {"a": tune.randint(0, 10**6)}, variants)
     suggestions = Suggestions(space, 0)
     observed = chosen(space, 20, 0, lambda sample: float(sample["variant"] == "q"))
     names = [suggestions.sample(t.params)["variant"] for t in observed]
@@ -125,30 +111,25 @@ def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
     assert [v["a"] for v in values[3:]] == [0, 250_000, 500_000, 749_999, 999_999]
 
 
-def near(*observed):
-    """Share of 20 suggestions within 0.1 of 0.52, after nine other samples from 0 to 1, of which
-    the lowest is best; of ten Optuna takes the best one for good."""
-    others = [ObservedTrial({"x": n / 8}, "finished", 50.0 - n) for n in range(9)]
+def near(others, observed):
+    """Share of 20 suggestions within 0.1 of 0.52, the place of the last of ten observed trials."""
     space = space_of(x=tune.uniform(0, 1))
-    asked = [Suggestions(space, seed).next([*others, *observed])["x"] for seed in range(20)]
+    asked = [Suggestions(space, seed).next([*others, observed])["x"] for seed in range(20)]
     return sum(abs(x - 0.52) < 0.1 for x in asked) / 20
 
 
 def test_what_became_of_a_sample_makes_a_difference():
-    there = {"x": 0.52}
-    assert near(ObservedTrial(there, "finished", 90.0)) >= 0.7
+    """Nine samples are spread from 0 to 1, the lowest is best; of ten Optuna keeps the best."""
+    there, spread = {"x": 0.52}, [{"x": n / 8} for n in range(9)]
+    others = [ObservedTrial(x, "finished", 50.0 - n) for n, x in enumerate(spread)]
+    assert near(others, ObservedTrial(there, "finished", 90.0)) >= 0.7
     for status in ("failed", "unfinished"):
-        assert near(ObservedTrial(there, status)) <= 0.3
-    # Stopped, it ranks below all that were let to the end, whatever its scores were.
-    assert near(ObservedTrial(there, "stopped", None, {2: 90.0})) <= 0.3
-
-
-def test_of_the_stopped_the_one_that_came_furthest_is_best():
-    others = [ObservedTrial({"x": n / 8}, "stopped", None, {2: 50.0 - n}) for n in range(9)]
-    space = space_of(x=tune.uniform(0, 1))
-    further = [*others, ObservedTrial({"x": 0.52}, "stopped", None, {2: 30.0, 4: 35.0})]
-    asked = [Suggestions(space, seed).next(further)["x"] for seed in range(20)]
-    assert sum(abs(x - 0.52) < 0.1 for x in asked) >= 14
+        assert near(others, ObservedTrial(there, status)) <= 0.3
+    # A stopped one ranks below all that finished, whatever its scores were.
+    assert near(others, ObservedTrial(there, "stopped", None, {2: 90.0})) <= 0.3
+    # Of the stopped ones, the one that came furthest is the best.
+    stopped = [ObservedTrial(x, "stopped", None, {2: 50.0 - n}) for n, x in enumerate(spread)]
+    assert near(stopped, ObservedTrial(there, "stopped", None, {2: 30.0, 4: 35.0})) >= 0.7
 
 
 def test_failures_alone_leave_it_to_chance():
