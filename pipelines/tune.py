@@ -97,25 +97,12 @@ def _tracked(
     kept: KeptFiles,
 ) -> dict[str, Any]:
     """Run the sweep in its MLflow run."""
-    stopping = vars(options.stopping) if options.stopping else {}
-    params = {
-        "space": options.space.name,
-        "recipe": options.recipe,
-        "trials": options.trials,
-        "seeds": ",".join(map(str, options.seeds)),
-        "draw_seed": options.draw_seed,
-        **{f"stopping.{key}": value for key, value in stopping.items()},
-        "search": plan.search,
-        "dev": dev_name(dev),
-        "corpus": str(corpus.path),
-        "corpus_digest": corpus.digest,
-    }
     about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
     folder = output / state.TRIALS_FOLDER
     with (
         tracking.tracked_run(
             "tune",
-            params,
+            _params(options, plan, corpus, dev),
             name=tracking.run_name(f"tune {options.space.name}", output),
             about=about,
             home=output,
@@ -146,6 +133,22 @@ def _tracked(
             result["registered"] = register_best(options.register, result, output)
         write_result(run, options.space, result, output)
     return result
+
+
+def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
+    stopping = vars(options.stopping) if options.stopping else {}
+    return {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "trials": options.trials,
+        "seeds": ",".join(map(str, options.seeds)),
+        "draw_seed": options.draw_seed,
+        **{f"stopping.{key}": value for key, value in stopping.items()},
+        "search": plan.search,
+        "dev": dev_name(dev),
+        "corpus": str(corpus.path),
+        "corpus_digest": corpus.digest,
+    }
 
 
 def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
