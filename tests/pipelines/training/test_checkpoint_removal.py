@@ -33,10 +33,6 @@ def test_the_checkpoints_that_are_asked_for_stay(run, keep, left):
     assert (run / "model" / "1_Pooling" / "config.json").is_file()
 
 
-def test_by_default_none_stays_and_mlflow_gets_no_model():
-    assert (MODEL_ALONE.keep_checkpoints, MODEL_ALONE.log_model) == ("none", False)
-
-
 def test_nothing_is_deleted_while_the_model_may_not_be_on_the_disk(run, monkeypatch, capsys):
     def refuse(descriptor):
         raise OSError(5, "Input/output error")
