@@ -30,7 +30,6 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_ou
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.checkpoint_removal import remove_checkpoints
 from pipelines.training.dev_sets import (
     DevSets,
     dev_digest,
@@ -45,7 +44,7 @@ from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
-from pipelines.training.run_result import run_result, save_best
+from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.worker_process import WorkerProcess
 
 

@@ -178,7 +178,7 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
             client.log_batch(run_id, metrics=rows)
         case "artifact":
             with file_timeout():
-                send_artifact(client, run_id, record["path"], record["folder"], folder)
+                send_artifact(client, run_id, record["path"], folder)
         case "dataset":
             log_dataset(client, run_id, record)
         case "model":

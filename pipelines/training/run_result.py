@@ -1,7 +1,9 @@
-"""The outcome of a training run: the model of its best checkpoint, and its result."""
+"""The outcome of a training run: the model of its best checkpoint, its result, and what is left of
+its checkpoints."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from dataclasses import replace
@@ -14,10 +16,12 @@ from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import flatten
 from cotbert_core.training.checkpoints import Checkpoint, best
+from pipelines.options.kept_files import KeptFiles
 from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, dev_name, graded, with_pairs
 from pipelines.training.fitting import CHECKPOINTS, TrainingError, TrainingRun
@@ -95,9 +99,39 @@ def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, floa
     held-out documents MRR@10 and the scores of graded pairs."""
     if dev_metric(training.dev) is not FOUND_FIRST:
         return {}
-    names = (
-        DEV_MRR10,
-        *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
-    )
+    names = (DEV_MRR10, *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)))
     found = {name: log.rows[step][name] for name in names}
     return found | {before(name): log.rows[0][name] for name in names}
+
+
+def remove_checkpoints(output: Path, folder: Path, kept: KeptFiles, best: Path) -> None:
+    """Delete the checkpoints of a finished run that are not kept; the run is never continued.
+
+    A checkpoint includes the optimizer's state, so it is three times as large as its model.
+
+    output: the run's folder, with model/ and result.json. folder: the checkpoints' folder. best:
+    the model's checkpoint. The run's files are flushed to disk first, so a power failure cannot
+    lose both.
+    """
+    if kept.keep_checkpoints == "all":
+        return
+    try:
+        _force_to_disk(output)
+    except OSError as error:
+        say(f"warning: {output} cannot be flushed to disk ({error}): its checkpoints are kept")
+        return
+    if kept.keep_checkpoints == "none":
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.glob("step-*"):
+        if path.name != best.name:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _force_to_disk(output: Path) -> None:
+    for path in (*(output / "model").rglob("*"), output / RESULT_FILE, output):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

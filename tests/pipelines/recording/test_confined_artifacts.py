@@ -46,7 +46,7 @@ def folder(tmp_path):
 def queue(folder, run_id, *paths):
     box = OfflineQueue(folder)
     for path in paths:
-        box.add({"kind": "artifact", "run": run_id, "time": 1, "path": str(path), "folder": None})
+        box.add({"kind": "artifact", "run": run_id, "time": 1, "path": str(path)})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoint
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
-from pipelines.training.checkpoint_removal import remove_checkpoints
+from pipelines.training.run_result import remove_checkpoints
 
 
 @pytest.fixture
