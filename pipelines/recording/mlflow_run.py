@@ -122,7 +122,7 @@ class Run:
                 f"`cotbert track-sync {final_folder or queue.folder}` sends them"
             )
         if refused := queue.refused():
-            say(f"warning: MLflow refused {refused} records: {queue.folder / REFUSED_FILE}")
+            say(f"warning: MLflow refused {len(refused)} records: {queue.folder / REFUSED_FILE}")
 
 
 def _number(value: float) -> float | str:

@@ -64,14 +64,11 @@ def check_visible(output: Path, inputs: Sequence[str]) -> None:
     with _probe(output) as probe:
         unseen = _invisible_by_node(nodes, [str(probe), *inputs])
     for node, paths in unseen.items():
-        raise UserError(_message(node, str(output) if paths[0] == str(probe) else paths[0]))
-
-
-def _message(node: str, path: str) -> str:
-    return (
-        f"node {node} of the cluster does not see {path!r}: give a path on storage that all nodes "
-        "share, mounted at the same place"
-    )
+        path = str(output) if paths[0] == str(probe) else paths[0]
+        raise UserError(
+            f"node {node} of the cluster does not see {path!r}: give a path on storage that all "
+            "nodes share, mounted at the same place"
+        )
 
 
 @contextmanager
