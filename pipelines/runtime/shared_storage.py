@@ -97,7 +97,8 @@ def _invisible_by_node(
     nodes_of = {}
     for node in nodes:
         affinity = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        nodes_of[look.options(scheduling_strategy=affinity).remote(paths)] = _name(node)
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+        nodes_of[look.options(scheduling_strategy=affinity).remote(paths)] = name
     answered, silent = ray.wait(
         list(nodes_of), num_returns=len(nodes_of), timeout=ANSWER_SECONDS, fetch_local=False
     )
@@ -121,7 +122,3 @@ def invisible_paths(paths: list[str], seconds: float = VISIBLE_SECONDS) -> list[
             break
         time.sleep(0.2)
     return missing
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"

@@ -47,13 +47,9 @@ class Server:
         except OSError:
             return False
 
-    def signal(self, number: signal.Signals) -> None:
-        """To the server and its workers."""
-        assert self.process is not None
-        os.killpg(self.process.pid, number)
-
     def kill(self) -> None:
+        """Kill the server and its workers."""
         if self.process is not None:
-            self.signal(signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None

@@ -83,16 +83,6 @@ def test_the_model_is_an_encoder_with_a_head(trained):
     assert SentenceEncoder.from_pretrained(model).encode(["A man"]).shape == (1, 32)
 
 
-def test_two_workers_have_the_curve_of_one(home, line):
-    curves = []
-    for workers in (1, 2):
-        name = f"workers-{workers}"
-        assert main(line(name, "dropout=0", "max_steps=3", f"workers={workers}")) == 0
-        curves.append([value for row in curve(home / name) for value in row if value is not None])
-    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
-    assert curves[0][1] != pytest.approx(curves[0][2], abs=1e-3), "premise: the loss moves"
-
-
 def test_a_killed_run_continues_to_the_same_model(home, line, trained, capfd):
     """SIGKILL of the driver after the first checkpoint, then --resume, and of a worker there."""
     output = home / "killed"
