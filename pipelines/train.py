@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -97,7 +96,6 @@ def train(
         profile=output / profiling.FOLDER if profile else None,
         kept=kept,
     )
-    tracked = partial(_tracked, training, corpus, record, name=name, recipe=recipe, parent=parent)
     with (
         on_all_nodes(output, (corpus.path, *settings.encoders.values()), verbose),
         locked_output(output, patience),
@@ -107,7 +105,7 @@ def train(
         open_output(output, "run", record, resume, inside)
         _check_metrics(training)
         with (
-            tracked() as run,
+            _tracked(training, corpus, record, name=name, recipe=recipe, parent=parent) as run,
             ray_session(verbose, output),
             begun_process(settings, process) as begun,
         ):
@@ -181,7 +179,7 @@ def _report_notes(notes: Sequence[str], tags: Mapping[str, str], run: tracking.R
 def _check_metrics(training: TrainingRun) -> None:
     """UserError when a resumed run has checkpoints and the numbers of their steps are gone."""
     begun = any(training.checkpoints.glob("step-????????"))
-    if begun and not training.metrics.is_file():
+    if begun and not training.metrics_file.is_file():
         raise UserError(
             f"output {str(training.output)!r} holds checkpoints and no {METRICS_FILE} with the "
             "numbers of their steps: put the file back, or give a new folder"
@@ -209,7 +207,7 @@ def _run(
     with polled(follower.poll), message_queue(_say_warnings) as messages:
         fit(training, messages, process)
     follower.close()
-    log = read_log(training.metrics, settings.batch_size)
+    log = read_log(training.metrics_file, settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
 
     chosen = save_best(training, corpus, log, baseline)

@@ -63,7 +63,7 @@ class TrainingRun:
         return self.output / CHECKPOINTS
 
     @property
-    def metrics(self) -> Path:
+    def metrics_file(self) -> Path:
         return self.output / METRICS_FILE
 
 

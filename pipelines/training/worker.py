@@ -122,7 +122,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         messages=job["messages"],
         folder=run.checkpoints,
         writer=CheckpointWriter(run.checkpoints, job["attempt"], background=on_gpu),
-        metrics=MetricsWriter(run.metrics),
+        metrics=MetricsWriter(run.metrics_file),
         early_stopping=run.output if run.early_stopping else None,
         measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
