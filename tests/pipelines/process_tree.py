@@ -25,7 +25,7 @@ def kill_first(pid: int, title: str, seconds: float = 300.0) -> None:
     limit = time.monotonic() + seconds
     while not (begun := below(pid, title)):
         assert time.monotonic() < limit, f"no {title} began"
-        time.sleep(0.01)
+        time.sleep(0.05)
     os.kill(begun[0], signal.SIGKILL)
 
 
