@@ -24,10 +24,10 @@ from pipelines.pretraining.packed_corpus import Packing, packed_corpus
 from pipelines.recording.metric_names import DEV_MLM_ACCURACY
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
 from pipelines.train import train
 from pipelines.training.baseline import BASELINE_FILE, Baseline
-from pipelines.training.masked_rows import ROWS_NAME, MaskedRows
+from pipelines.training.dev_sets import ROWS_NAME, MaskedRows
 
 # What lies in the output folder before the training begins.
 PACKED, ENCODER = "packed", "encoder"
@@ -63,24 +63,14 @@ def pretrain(
         f"{packing.capacity} tokens; {len(rows)} more rows are held out"
     )
     dev = MaskedRows(rows)
-    baseline = None if (output / BASELINE_FILE).is_file() else _baseline(settings, dev)
-    inside = (PACKED, ENCODER)
-    return train(
-        settings,
-        packed,
-        {ROWS_NAME: dev},
-        output,
-        resume=resume,
-        baseline=baseline,
-        inside=inside,
-        **options,
-    )
+    known: dict[str, Any] = {"resume": resume, "inside": (PACKED, ENCODER)}
+    if not (output / BASELINE_FILE).is_file():
+        known["baseline"] = _baseline(settings, dev)
+    return train(settings, packed, {ROWS_NAME: dev}, output, **known, **options)
 
 
 def _check(settings: TrainSettings, corpus: Corpus, output: Path, resume: bool) -> None:
     """UserError for what needs no reading of the corpus, before anything is written."""
-    from pipelines.storage.output_folder import require_empty
-
     if not isinstance(settings.method, MlmSettings):
         raise UserError(
             f"method.name is {settings.method.name!r}: pretraining needs a recipe of method mlm, "

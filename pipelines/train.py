@@ -30,7 +30,6 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_ou
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.checkpoint_removal import remove_checkpoints
 from pipelines.training.dev_sets import (
     DevSets,
     dev_digest,
@@ -39,13 +38,13 @@ from pipelines.training.dev_sets import (
     with_pairs,
 )
 from pipelines.training.documents import streamed_rows, training_steps
-from pipelines.training.fitting import CHECKPOINTS, TrainingRun, begun_process, fit
+from pipelines.training.fitting import TrainingRun, begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
-from pipelines.training.run_result import run_result, save_best
+from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.worker_process import WorkerProcess
 
 
@@ -84,50 +83,48 @@ def train(
     process: where a run with one worker trains; None to start a process that ends with the run.
     """
     settings = with_absolute_encoders(settings)
-    notes = check_inputs(settings, corpus)
-    part_rows, streaming = _streamed(settings, corpus)
-    if profile:
-        profiling.check_steps(training_steps(settings, corpus))
+    part_rows, notes = _check(settings, corpus, profile)
     record = _record(settings, corpus, dev)
     output = check_output(output, "run", record, resume, inside)
+    training = TrainingRun(
+        settings,
+        corpus.path,
+        dev,
+        output,
+        early_stopping=early_stopping,
+        part_rows=part_rows,
+        profile=output / profiling.FOLDER if profile else None,
+        kept=kept,
+    )
     with (
         on_all_nodes(output, (corpus.path, *settings.encoders.values()), verbose),
         locked_output(output, patience),
     ):
         check_gpus(settings)
         # Another run may have ended, or begun, while this one waited for the lock.
-        output = open_output(output, "run", record, resume, inside)
-        _check_metrics(output)
+        open_output(output, "run", record, resume, inside)
+        _check_metrics(training)
         with (
-            _tracked(settings, corpus, dev, record, output, name, recipe, parent) as run,
+            _tracked(training, corpus, record, name=name, recipe=recipe, parent=parent) as run,
             ray_session(verbose, output),
             begun_process(settings, process) as begun,
         ):
             run.dataset(corpus)
-            _report_notes([*notes, *streaming], tags, run)
-            encoder = settings.encoder
-            own = {encoder: settings.precision}
-            found = baselines(output, own, dev, run, {encoder: baseline})[encoder]
-            training = TrainingRun(
-                settings=settings,
-                corpus=corpus.path,
-                dev=dev,
-                output=output,
-                early_stopping=early_stopping,
-                part_rows=part_rows,
-                profile=output / profiling.FOLDER if profile else None,
-                kept=kept,
-            )
-            return _run(training, corpus, run, found, on_check, begun)
+            _report_notes(notes, tags, run)
+            return _run(training, corpus, run, baseline, on_check, begun)
 
 
-def _streamed(settings: TrainSettings, corpus: Corpus) -> tuple[tuple[int, ...] | None, list[str]]:
-    """Return the rows of each part of a corpus that is streamed, and a note that says so."""
-    together = window_rows(settings, len(corpus))
-    if together is None:
-        return None, []
-    note = f"the corpus is streamed: about {together:,} rows are shuffled together"
-    return streamed_rows(settings, corpus), [note]
+def _check(
+    settings: TrainSettings, corpus: Corpus, profile: bool
+) -> tuple[tuple[int, ...] | None, list[str]]:
+    """Check the inputs; return the rows of each part of a corpus that is streamed, and notes."""
+    part_rows, notes = None, check_inputs(settings, corpus)
+    if (together := window_rows(settings, len(corpus))) is not None:
+        part_rows = streamed_rows(settings, corpus)
+        notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
+    if profile:
+        profiling.check_steps(training_steps(settings, corpus))
+    return part_rows, notes
 
 
 def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
@@ -140,11 +137,10 @@ def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, 
 
 
 def _tracked(
-    settings: TrainSettings,
+    training: TrainingRun,
     corpus: Corpus,
-    dev: DevSets,
     record: Mapping[str, Any],
-    output: Path,
+    *,
     name: str | None,
     recipe: str,
     parent: str | None,
@@ -153,14 +149,20 @@ def _tracked(
 
     record: from `_record`. The other arguments are those of train.
     """
+    settings, output = training.settings, training.output
+    encoder, called = Path(settings.encoder), recipe or settings.method.name
     digests = {key: value for key, value in record.items() if key != "settings"}
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
-    called = recipe or settings.method.name
+    about = (
+        f"Trains {encoder.name} by {settings.method.name} on the {len(corpus):,} rows of "
+        f"{corpus.path}, {training_steps(settings, corpus):,} steps of {settings.batch_size}. The "
+        f"model is that of the step with the best dev score on {dev_name(training.dev)}."
+    )
     return tracking.tracked_run(
         "train",
         params | ({"recipe": recipe} if recipe else {}),
-        name=name or tracking.run_name(called, Path(settings.encoder), output),
-        about=_about(settings, corpus, dev),
+        name=name or tracking.run_name(called, encoder, output),
+        about=about,
         parent=parent,
         home=output,
         queue_folder=output,
@@ -174,23 +176,13 @@ def _report_notes(notes: Sequence[str], tags: Mapping[str, str], run: tracking.R
     run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
 
 
-def _about(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> str:
-    """Return what a run does, in a sentence for MLflow."""
-    return (
-        f"Trains {Path(settings.encoder).name} by {settings.method.name} on the {len(corpus):,} "
-        f"rows of {corpus.path}, {training_steps(settings, corpus):,} steps of "
-        f"{settings.batch_size}. The model is that of the step with the best dev score on "
-        f"{dev_name(dev)}."
-    )
-
-
-def _check_metrics(output: Path) -> None:
+def _check_metrics(training: TrainingRun) -> None:
     """UserError when a resumed run has checkpoints and the numbers of their steps are gone."""
-    begun = any((output / CHECKPOINTS).glob("step-????????"))
-    if begun and not (output / METRICS_FILE).is_file():
+    begun = any(training.checkpoints.glob("step-????????"))
+    if begun and not training.metrics_file.is_file():
         raise UserError(
-            f"output {str(output)!r} holds checkpoints and no {METRICS_FILE} with the numbers of "
-            "their steps: put the file back, or give a new folder"
+            f"output {str(training.output)!r} holds checkpoints and no {METRICS_FILE} with the "
+            "numbers of their steps: put the file back, or give a new folder"
         )
 
 
@@ -198,22 +190,24 @@ def _run(
     training: TrainingRun,
     corpus: Corpus,
     run: tracking.Run,
-    baseline: Baseline,
+    known: Baseline | None,
     on_check: Callable[[int, float], None] | None,
     process: WorkerProcess,
 ) -> dict[str, Any]:
-    """Run the workers, save the best model and write the report; return the result."""
-    settings, output = training.settings, training.output
+    """Run the workers, save the best model and write the report; return the result.
+
+    known: the baseline, if it has been scored.
+    """
+    settings, output, encoder = training.settings, training.output, training.settings.encoder
+    own = {encoder: settings.precision}
+    baseline = baselines(output, own, training.dev, run, {encoder: known})[encoder]
     steps = training_steps(settings, corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
     say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
-    with (
-        polled(follower.poll),
-        message_queue(_say_warnings) as messages,
-    ):
+    with polled(follower.poll), message_queue(_say_warnings) as messages:
         fit(training, messages, process)
     follower.close()
-    log = read_log(output / METRICS_FILE, settings.batch_size)
+    log = read_log(training.metrics_file, settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
 
     chosen = save_best(training, corpus, log, baseline)
@@ -223,7 +217,7 @@ def _run(
     _track_result(training, result, run)
     write_json(output / RESULT_FILE, result)
     # Not before: a run that is killed until here continues from them.
-    remove_checkpoints(output, training.checkpoints, training.kept, chosen.path)
+    remove_checkpoints(training, chosen)
     return result
 
 

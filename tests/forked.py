@@ -30,6 +30,7 @@ class Command(subprocess.Popen):
     def __init__(self, *words: object, **popen: Any) -> None:
         super().__init__([COTBERT, *map(str, words)], **popen)
 
+    # private: Popen starts processes by nothing else, and all that it does with them is wanted
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *more):
         if FORKS not in os.environ:
             known = (executable, preexec_fn, close_fds, pass_fds, cwd, env)

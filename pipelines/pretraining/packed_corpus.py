@@ -23,7 +23,13 @@ from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.packing import pack
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.runtime.progress import say
-from pipelines.storage.corpus import MANIFEST_FILE, PLACES, Corpus, ragged_column
+from pipelines.storage.corpus import (
+    MANIFEST_FILE,
+    PLACES,
+    Corpus,
+    list_array,
+    ragged_column,
+)
 
 DEV_FILE = "dev-rows.parquet"
 PART_ROWS = 16_384
@@ -172,11 +178,8 @@ class _DevRows:
 
 
 def _write_rows(rows: Ragged, path: Path, first: int) -> None:
-    lists = pa.ListArray.from_arrays(
-        pa.array(rows.offsets.astype(np.int32)), pa.array(rows.flat, pa.int32())
-    )
-    ids = pa.array(np.arange(first, first + len(rows)))
-    pq.write_table(pa.table({"id": ids, "input_ids": lists}), path, compression="zstd")
+    columns = {"id": pa.array(np.arange(first, first + len(rows))), "input_ids": list_array(rows)}
+    pq.write_table(pa.table(columns), path, compression="zstd")
 
 
 def _read(packing: Packing) -> Iterator[tuple[Ragged, np.ndarray | None]]:

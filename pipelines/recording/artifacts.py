@@ -14,11 +14,11 @@ class RefusedError(Exception):
     """A record that the store refuses, or that names a file outside the job's folder."""
 
 
-def send_artifact(client: Any, run_id: str, name: str, to: str | None, folder: Path | None) -> None:
+def send_artifact(client: Any, run_id: str, name: str, folder: Path | None) -> None:
     """Send a file or a folder to the store.
 
-    to: the artifact folder of a file. folder: the folder that `name` is relative to and must be
-    inside of; None if `name` is an absolute path.
+    folder: the folder that `name` is relative to and must be inside of; None if `name` is an
+    absolute path.
     """
     path = (folder or Path()) / name
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
@@ -31,7 +31,7 @@ def send_artifact(client: Any, run_id: str, name: str, to: str | None, folder: P
     elif path.is_dir():
         client.log_artifacts(run_id, str(path), path.name)
     else:
-        client.log_artifact(run_id, str(path), to)
+        client.log_artifact(run_id, str(path))
 
 
 def foreign_files(path: Path, home: Path) -> list[Path]:

@@ -30,7 +30,7 @@ class Run:
     def __init__(self, client: Any, run: str | None, uploads: UploadWorker | None = None) -> None:
         self._client, self._uploads = client, uploads
         self.key = run
-        """name: what child runs use as their parent: the run's id, or its key if it has no id."""
+        """What child runs use as their parent: the run's id, or its key if it has no id."""
         self.lost = 0
 
     @property
@@ -83,12 +83,12 @@ class Run:
             "model", name=name, folder=str(folder), params=held, metrics=dict(metrics), step=step
         )
 
-    def artifact(self, path: Path, folder: str | None = None) -> None:
+    def artifact(self, path: Path) -> None:
         """Log a file, or a whole folder under its own name."""
         location = path.absolute()
         if self._uploads is not None:  # a relative path, since the queue's folder may be moved
             location = Path(os.path.relpath(location, self._uploads.queue.folder))
-        self._send("artifact", path=str(location), folder=folder)
+        self._send("artifact", path=str(location))
 
     def end(self, status: str, final_folder: Path | None = None) -> None:
         """End the run. final_folder: the path of the queue's folder after the job's end."""
@@ -122,7 +122,7 @@ class Run:
                 f"`cotbert track-sync {final_folder or queue.folder}` sends them"
             )
         if refused := queue.refused():
-            say(f"warning: MLflow refused {refused} records: {queue.folder / REFUSED_FILE}")
+            say(f"warning: MLflow refused {len(refused)} records: {queue.folder / REFUSED_FILE}")
 
 
 def _number(value: float) -> float | str:

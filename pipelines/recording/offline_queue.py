@@ -99,13 +99,8 @@ class OfflineQueue:
         record, _, _ = self._first()
         return str(record["run"]) if record else ""
 
-    def refused(self) -> int:
-        """The number of records that the store refused."""
-        file = self.folder / REFUSED_FILE
-        return file.read_bytes().count(b"\n") if file.exists() else 0
-
-    def refusal_reasons(self) -> list[str]:
-        """Return the reason of each refused record, oldest first."""
+    def refused(self) -> list[str]:
+        """Return the reason of each record that the store refused, oldest first."""
         file = self.folder / REFUSED_FILE
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [str((_read(line) or {}).get("refused", "")) for line in lines]

@@ -83,8 +83,12 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
     model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
+        # What sentence-transformers saved lacks this project's pooling settings and, outside of
+        # transformers, treats typed special tokens as special; servers would load models that they
+        # cannot run correctly.
+        for marked in (Path(scratch) / "model").rglob("modules.json"):
+            shutil.copytree(folder, marked.parent, dirs_exist_ok=True)
         with file_timeout():
-            _copy_over(folder, Path(scratch) / "model")
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")
     try:
@@ -117,16 +121,6 @@ def save_flavour(
             for package in ("mlflow", "sentence-transformers", "transformers", "torch")
         ],
     )
-
-
-def _copy_over(folder: Path, saved: Path) -> None:
-    """Replace the files that sentence-transformers saved by the encoder's own folder.
-
-    The saved files lack this project's pooling settings and, outside of transformers, treat typed
-    special tokens as special; servers would load models that they cannot run correctly.
-    """
-    for marked in saved.rglob("modules.json"):
-        shutil.copytree(folder, marked.parent, dirs_exist_ok=True)
 
 
 def _move_alias(

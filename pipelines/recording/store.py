@@ -7,6 +7,7 @@ before it is created.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -19,7 +20,6 @@ from typing import Any
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.recording.artifacts import RefusedError, send_artifact
-from pipelines.recording.entities import log_dataset, log_model
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
@@ -178,15 +178,61 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
             client.log_batch(run_id, metrics=rows)
         case "artifact":
             with file_timeout():
-                send_artifact(client, run_id, record["path"], record["folder"], folder)
+                send_artifact(client, run_id, record["path"], folder)
         case "dataset":
-            log_dataset(client, run_id, record)
+            _log_dataset(client, run_id, record)
         case "model":
-            log_model(client, run_id, record)
+            _log_model(client, run_id, record)
         case "end":
             client.set_terminated(run_id, record["status"], end_time=record["time"])
         case kind:
             raise ValueError(f"{kind!r} is not a kind of record")
+
+
+def _log_dataset(client: Any, run_id: str, record: dict[str, Any]) -> None:
+    """Add a corpus to the datasets of a run; MLflow keeps one entry for the same name and digest.
+
+    record: name, digest, path and rows of the corpus.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(
+        name=record["name"],
+        digest=record["digest"],
+        source_type="local",
+        source=json.dumps({"uri": record["path"]}),
+        profile=json.dumps({"num_rows": record["rows"]}),
+    )
+    used = DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "training")])
+    client.log_inputs(run_id, datasets=[used])
+
+
+def _log_model(client: Any, run_id: str, record: dict[str, Any]) -> None:
+    """Add an encoder to the logged models of a run, once, without its files.
+
+    record: name, folder, params and metrics of the encoder. A tag names the folder, which keeps the
+    files: a copy in the artifact store would double the disk usage.
+    """
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+
+    experiment = client.get_run(run_id).info.experiment_id
+    if client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1):
+        return
+    model = client.create_logged_model(
+        experiment,
+        name=record["name"],
+        source_run_id=run_id,
+        tags={"model_folder": record["folder"]},
+        params=record["params"],
+        model_type="sentence encoder",
+    )
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=record["step"])])
+    metrics = [
+        Metric(name, value, record["time"], record["step"], model_id=model.model_id, run_id=run_id)
+        for name, value in record["metrics"].items()
+    ]
+    client.log_batch(run_id, metrics=metrics)
 
 
 def reason(error: BaseException) -> str:

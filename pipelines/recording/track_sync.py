@@ -92,7 +92,7 @@ def check_sent(rows: list[Synced]) -> None:
 def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
     client, error = None, None
     for queue in queues:
-        run, sent, refused = queue.first_run(), 0, queue.refused()
+        run, sent, before = queue.first_run(), 0, len(queue.refused())
         try:
             client = client or (None if error else connect())
             while error is None and (count := queue.send_first(client)):
@@ -106,19 +106,14 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
         except Exception as failure:  # the other records stay in the queue
             error = failure
         queue.write_run_id()
-        _name_refused(queue, refused)
-        refused = queue.refused() - refused
+        refused = queue.refused()[before:]
+        for why in refused[:NAMED]:
+            say(f"warning: refused in {queue.folder}: {why}")
+        if len(refused) > NAMED:
+            say(f"warning: {len(refused) - NAMED} more: see {queue.folder / REFUSED_FILE}")
         run_id = queue.keys().get(run) if is_key(run) else run
-        yield Synced(queue.folder, run_id, sent - refused, refused, queue.waiting(), error)
-
-
-def _name_refused(queue: OfflineQueue, before: int) -> None:
-    """Show the records that were refused in this run, and why. before: number refused earlier."""
-    reasons = queue.refusal_reasons()[before:]
-    for why in reasons[:NAMED]:
-        say(f"warning: refused in {queue.folder}: {why}")
-    if len(reasons) > NAMED:
-        say(f"warning: {len(reasons) - NAMED} more: see {queue.folder / REFUSED_FILE}")
+        count = len(refused)
+        yield Synced(queue.folder, run_id, sent - count, count, queue.waiting(), error)
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:

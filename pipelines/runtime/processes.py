@@ -24,19 +24,15 @@ def find_marked(mark: str, name: str = MARK) -> set[int]:
     name: MARK for the processes of a cluster, NODE_MARK for the processes of one of its nodes.
     """
     parents = _parents()
-    found = {pid for pid in parents if _has_mark(pid, f"{name}={mark}".encode())}
+    entry = f"{name}={mark}".encode()
+    found = {pid for pid in parents if entry in _read(pid, "environ").split(b"\0")}
     return (found | _below(found, parents)) - {os.getpid()}
 
 
 def filter_by_title(pids: Iterable[int], *titles: str) -> set[int]:
     """Return the processes whose titles begin with one of `titles`, such as `ray::NAME`."""
     wanted = tuple(title.encode() for title in titles)
-    found = set()
-    for pid in pids:
-        with suppress(OSError):  # it has ended meanwhile
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(wanted):
-                found.add(pid)
-    return found
+    return {pid for pid in pids if _read(pid, "cmdline").startswith(wanted)}
 
 
 def descendants(pid: int) -> set[int]:
@@ -46,21 +42,18 @@ def descendants(pid: int) -> set[int]:
 
 def ray_processes() -> set[int]:
     """Return the live processes of the Ray instance that this process has started."""
-    found = set()
-    for pid in descendants(os.getpid()):
-        with suppress(OSError):  # it has ended meanwhile
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if command.startswith(b"ray::") or b"/ray/" in command:
-                found.add(pid)
-    return found
+    commands = {pid: _read(pid, "cmdline") for pid in descendants(os.getpid())}
+    return {
+        pid for pid, words in commands.items() if words.startswith(b"ray::") or b"/ray/" in words
+    }
 
 
 def kill(pids: set[int]) -> None:
     """Kill the processes and wait until they are gone, at most GONE_SECONDS."""
-    pids = _living(pids, _parents())
+    pids = pids & _parents().keys()
     _signal(pids, signal.SIGKILL)
     limit = time.monotonic() + GONE_SECONDS
-    while _living(pids, _parents()) and time.monotonic() < limit:
+    while pids & _parents().keys() and time.monotonic() < limit:
         time.sleep(0.05)
 
 
@@ -71,11 +64,12 @@ def _below(pids: set[int], parents: Mapping[int, int]) -> set[int]:
     return found - pids
 
 
-def _has_mark(pid: int, entry: bytes) -> bool:
+def _read(pid: int, name: str) -> bytes:
+    """Return a file of a process; nothing if it has ended or is another user's."""
     try:
-        return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or is another user's
-        return False
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
 
 
 def _parents() -> dict[int, int]:
@@ -104,21 +98,15 @@ def terminate(mark: str) -> int:
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 def _wait(pids: set[int], mark: str, seconds: float) -> set[int]:
     """Return the processes that are still alive after `seconds`, and their descendants."""
     limit = time.monotonic() + seconds
-    while left := _living(pids, _parents()) | find_marked(mark):
+    while left := (pids & _parents().keys()) | find_marked(mark):
         if time.monotonic() > limit:
             return left
         time.sleep(0.1)
     return set()
-
-
-def _living(pids: set[int], parents: Mapping[int, int]) -> set[int]:
-    return {pid for pid in pids if pid in parents}

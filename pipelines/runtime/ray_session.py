@@ -105,19 +105,17 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     """Yield the options of `ray.init` for a private Ray that other users cannot reach.
 
     Ray gives all its folders of logs and sockets mode 0777, so they are put into a private folder.
+    All its sockets are bound to 127.0.0.1.
     """
-    with private_folder() as folder, _loopback(), ray_private.free_agent_port():
-        yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """Make a Ray that starts in the block bind all its sockets to 127.0.0.1."""
     previous = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
     try:
-        with ray_private.loopback_address():
-            yield
+        with (
+            private_folder() as folder,
+            ray_private.loopback_address(),
+            ray_private.free_agent_port(),
+        ):
+            yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
     finally:
         for name, value in previous.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})

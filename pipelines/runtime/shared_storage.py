@@ -64,14 +64,11 @@ def check_visible(output: Path, inputs: Sequence[str]) -> None:
     with _probe(output) as probe:
         unseen = _invisible_by_node(nodes, [str(probe), *inputs])
     for node, paths in unseen.items():
-        raise UserError(_message(node, str(output) if paths[0] == str(probe) else paths[0]))
-
-
-def _message(node: str, path: str) -> str:
-    return (
-        f"node {node} of the cluster does not see {path!r}: give a path on storage that all nodes "
-        "share, mounted at the same place"
-    )
+        path = str(output) if paths[0] == str(probe) else paths[0]
+        raise UserError(
+            f"node {node} of the cluster does not see {path!r}: give a path on storage that all "
+            "nodes share, mounted at the same place"
+        )
 
 
 @contextmanager
@@ -100,7 +97,8 @@ def _invisible_by_node(
     nodes_of = {}
     for node in nodes:
         affinity = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        nodes_of[look.options(scheduling_strategy=affinity).remote(paths)] = _name(node)
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+        nodes_of[look.options(scheduling_strategy=affinity).remote(paths)] = name
     answered, silent = ray.wait(
         list(nodes_of), num_returns=len(nodes_of), timeout=ANSWER_SECONDS, fetch_local=False
     )
@@ -124,7 +122,3 @@ def invisible_paths(paths: list[str], seconds: float = VISIBLE_SECONDS) -> list[
             break
         time.sleep(0.2)
     return missing
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"

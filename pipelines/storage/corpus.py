@@ -184,7 +184,7 @@ def corpus_table(
     for text, values, ids_name, lists in zip(
         text_columns(paired_texts), texts, ids_columns(paired_texts), tokens, strict=True
     ):
-        arrays += [values, _list_array(lists)]
+        arrays += [values, list_array(lists)]
         names += [text, ids_name]
     arrays += places
     names += PLACES[: len(places)]
@@ -192,7 +192,7 @@ def corpus_table(
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _list_array(ragged: Ragged) -> pa.ListArray:
+def list_array(ragged: Ragged) -> pa.ListArray:
     offsets = pa.array(ragged.offsets.astype(np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array(ragged.flat, pa.int32()))
 

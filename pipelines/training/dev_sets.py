@@ -1,7 +1,8 @@
 """The dev sets by which the best step of a run is chosen: their names and scores.
 
-They are graded pairs, or with `dev: own` a corpus's held-out documents. Graded pairs given with
-held-out documents are only scored at each dev check, to show forgetting.
+They are graded pairs, or with `dev: own` a corpus's held-out documents, or for masked language
+modelling held-out rows of tokens. Graded pairs given with held-out documents are only scored at
+each dev check, to show forgetting.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,40 @@ from cotbert_core.evaluation import (
     score_keywords,
 )
 from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
+from cotbert_core.methods import Method
+from cotbert_core.methods.mlm import Mlm
 from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SPEARMAN, DevMetric
-from pipelines.recording.metric_names import DEV_FOUND_FIRST, DEV_MRR10, DEV_SPEARMAN
+from pipelines.recording.metric_names import (
+    DEV_FOUND_FIRST,
+    DEV_MLM_ACCURACY,
+    DEV_MRR10,
+    DEV_SPEARMAN,
+)
 from pipelines.storage.held_out_file import read_held_out
-from pipelines.training.masked_rows import MaskedRows, masked_rows
 
 BUILT_IN_NAME = "built-in pairs"
 BUILT_IN_PAIRS = Path(__file__).parents[1] / "data" / "pairs.tsv"
 OWN = "own"
-OWN_NAME = "own documents"
+OWN_NAME, ROWS_NAME = "own documents", "held-out rows"
 # The tasks in a SentEval folder for each value of TrainSettings.dev.
 DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R"), OWN: ("STS-B",)}
 _TASKS = {task for tasks in DEV_TASKS.values() for task in tasks}
+
+
+@dataclass(frozen=True)
+class MaskedRows:
+    """Packed rows of token ids that no step trains on, scored by the method itself."""
+
+    rows: Ragged
+
+    def score(self, method: Method) -> dict[str, float]:
+        """Return the score of a dev check by its name; each worker scores its share."""
+        assert isinstance(method, Mlm)
+        return {DEV_MLM_ACCURACY: method.accuracy(self.rows)}
+
+
 DevSets = Mapping[str, Pairs | HeldOut | MaskedRows]
 
 
@@ -92,6 +115,11 @@ def graded(dev: DevSets) -> dict[str, Pairs]:
 
 def _held_out(dev: DevSets) -> HeldOut | None:
     return next((one for one in dev.values() if isinstance(one, HeldOut)), None)
+
+
+def masked_rows(dev: DevSets) -> MaskedRows | None:
+    """Return the dev set of masked rows, if there is one."""
+    return next((one for one in dev.values() if isinstance(one, MaskedRows)), None)
 
 
 def score_dev(encode: Encode, dev: DevSets) -> dict[str, float]:

@@ -12,12 +12,11 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import TrainSettings
-from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.documents import DocumentSentences, count_anchors
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import Window, window_rows
-from pipelines.storage.corpus import PLACES, Corpus, ragged_column
+from pipelines.storage.corpus import PLACES, Corpus, list_array, ragged_column
 
 DOCUMENT = PLACES[0]
 COLUMNS = ["input_ids", *PLACES]
@@ -108,7 +107,7 @@ def document_window(
         block = slice(start, start + block_rows)
         batch = rows.batch(order[block], settings, draws[block])
         assert batch.augmented is not None
-        lists = [_list_array(texts) for texts in (batch.sentences, batch.augmented)]
+        lists = [list_array(texts) for texts in (batch.sentences, batch.augmented)]
         yield pa.table([*lists, pa.array(batch.documents)], names=_BLOCK)
 
 
@@ -123,7 +122,3 @@ def longest_positive(settings: TrainSettings) -> int:
     method = settings.method
     assert isinstance(method, PositiveSettings)
     return method.rest_length if method.positive == "rest" else settings.max_length
-
-
-def _list_array(ragged: Ragged) -> pa.ListArray:
-    return pa.ListArray.from_arrays(ragged.offsets.astype(np.int32), ragged.flat)

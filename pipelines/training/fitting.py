@@ -42,7 +42,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The training run that `fit` performs.
+    """The training run that `fit` performs, as its driver and its workers know it.
 
     early_stopping: whether a sweep decides after every dev check if the run continues. part_rows:
     number of rows of each part of a streamed corpus. profile: folder of the profile. kept: what a
@@ -61,6 +61,10 @@ class TrainingRun:
     @property
     def checkpoints(self) -> Path:
         return self.output / CHECKPOINTS
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.output / METRICS_FILE
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def _run_workers(
 ) -> None:
     """Run an attempt to its end."""
     cpus = _cpus(training.settings, workers, on_gpus)
-    job = _job(training, cpus, attempt, messages)
+    job = {"run": training, "cpus": cpus, "attempt": attempt, "messages": messages}
     # A run that has lost its other workers stays with Ray Train, which waits for a limited time.
     if training.settings.workers == 1:
         process.train(job, _resources(cpus, on_gpus))
@@ -154,23 +158,6 @@ def _cpus(settings: TrainSettings, workers: int, on_gpus: bool) -> int:
 
 def _resources(cpus: int, on_gpus: bool) -> dict[str, float]:
     return {"num_cpus": cpus, "num_gpus": int(on_gpus)}
-
-
-def _job(training: TrainingRun, cpus: int, attempt: str, messages: Any) -> dict[str, Any]:
-    """Return the configuration of a worker."""
-    return {
-        "settings": training.settings.model_dump(),
-        "corpus": str(training.corpus),
-        "part_rows": training.part_rows,
-        "dev": training.dev,
-        "cpus": cpus,
-        "messages": messages,
-        "metrics": str(training.output / METRICS_FILE),
-        "early_stopping": str(training.output) if training.early_stopping else None,
-        "checkpoints": str(training.checkpoints),
-        "profile": str(training.profile) if training.profile else None,
-        "attempt": attempt,
-    }
 
 
 def _trainer(training: TrainingRun, job: dict[str, Any], workers: int, on_gpus: bool) -> Any:

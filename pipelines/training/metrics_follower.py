@@ -74,7 +74,7 @@ class MetricsFollower:
         self._reported.unlink(missing_ok=True)
 
     def _note_position(self) -> None:
-        # On a full disk the position is not updated; after a kill some rows are then sent twice.
+        # A driver that is killed before this, or whose disk is full, sends some rows twice.
         with suppress(OSError):
             write_json(self._reported, {"bytes": self._lines.offset})
 

@@ -43,7 +43,9 @@ def node_is_on_loopback() -> bool:
 
 def listen_on_loopback() -> None:
     """Make the process group that this worker joins next listen only on loopback."""
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = _loopback()
+    # The loopback interface is lo on Linux, lo0 elsewhere.
+    loopback = next((name for _, name in socket.if_nameindex() if name == "lo"), "lo0")
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback
     # Imported by name, since the attribute torch.distributed.rendezvous is a function.
     # private: Ray Train takes only env:// and tcp://, and torch lets nobody replace their handlers
     import_module("torch.distributed.rendezvous").TCPStore = store_on_loopback  # type: ignore[attr-defined]
@@ -62,8 +64,3 @@ def store_on_loopback(*, host_name: str, port: int, is_master: bool, **options: 
             raise DistNetworkError(f"{host_name}:{port}: {error}") from None
         options["master_listen_fd"] = server.detach()
     return TCPStore(host_name=host_name, port=port, is_master=is_master, **options)
-
-
-def _loopback() -> str:
-    """Return the name of the loopback interface: lo on Linux, lo0 elsewhere."""
-    return next((name for _, name in socket.if_nameindex() if name == "lo"), "lo0")

@@ -109,10 +109,6 @@ def _write_steps(path: Path, rows: Sequence[Row]) -> None:
 
 def read_steps(path: Path) -> list[Row]:
     """Return the rows of a steps file."""
+    types = dict.fromkeys(COLUMNS, float) | {"step": int, "worker": int, "kind": str}
     with path.open(encoding="utf-8", newline="") as file:
-        return [_typed(row) for row in csv.DictReader(file)]
-
-
-def _typed(row: dict[str, str]) -> Row:
-    numbers = {name: float(row[name]) for name in ("seconds", *SECTIONS, REST)}
-    return {"step": int(row["step"]), "worker": int(row["worker"]), "kind": row["kind"], **numbers}
+        return [{k: types[k](v) for k, v in row.items()} for row in csv.DictReader(file)]

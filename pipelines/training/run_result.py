@@ -1,7 +1,9 @@
-"""The outcome of a training run: the model of its best checkpoint, and its result."""
+"""The outcome of a training run: the model of its best checkpoint, its result, and what is left of
+its checkpoints."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from dataclasses import replace
@@ -18,9 +20,10 @@ from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, dev_name, graded, with_pairs
-from pipelines.training.fitting import CHECKPOINTS, TrainingError, TrainingRun
+from pipelines.training.fitting import TrainingError, TrainingRun
 from pipelines.training.metrics_log import MetricsLog
 from pipelines.training.training_metadata import training_metadata
 
@@ -29,19 +32,18 @@ def save_best(
     training: TrainingRun, corpus: Corpus, log: MetricsLog, baseline: Baseline
 ) -> Checkpoint:
     """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
-    output = training.output
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
-        found = best(output / CHECKPOINTS)
+        found = best(training.checkpoints)
     for warning in damaged:
         say(f"warning: {warning.message}")
     if found is None:
         raise TrainingError(
-            f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
+            f"no checkpoint in {str(training.checkpoints)!r} can be read: train again in a new "
             "folder"
         )
     facts = training_metadata(corpus, training.dev, log, found.step, baseline)
-    _save_model(training, found.load(mapped=True)["method"], output / "model", facts)
+    _save_model(training, found.load(mapped=True)["method"], facts)
     return found
 
 
@@ -74,10 +76,8 @@ def run_result(
     }
 
 
-def _save_model(
-    training: TrainingRun, weights: dict[str, Any], path: Path, facts: TrainingMetadata
-) -> None:
-    settings = training.settings
+def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingMetadata) -> None:
+    settings, path = training.settings, training.output / "model"
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
     # A run that was killed before its result was written left a model with the same weights.
@@ -95,9 +95,40 @@ def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, floa
     held-out documents MRR@10 and the scores of graded pairs."""
     if dev_metric(training.dev) is not FOUND_FIRST:
         return {}
-    names = (
-        DEV_MRR10,
-        *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
-    )
+    names = (DEV_MRR10, *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)))
     found = {name: log.rows[step][name] for name in names}
     return found | {before(name): log.rows[0][name] for name in names}
+
+
+def remove_checkpoints(training: TrainingRun, chosen: Checkpoint) -> None:
+    """Delete the checkpoints of a finished run that are not kept; the run is never continued.
+
+    A checkpoint includes the optimizer's state, so it is three times as large as its model.
+
+    chosen: the model's checkpoint. The run's files are flushed to disk first, so a power failure
+    cannot lose both.
+    """
+    keep = training.kept.keep_checkpoints
+    if keep == "all":
+        return
+    try:
+        _force_to_disk(training.output)
+    except OSError as error:
+        output = training.output
+        say(f"warning: {output} cannot be flushed to disk ({error}): its checkpoints are kept")
+        return
+    if keep == "none":
+        shutil.rmtree(training.checkpoints, ignore_errors=True)
+        return
+    for path in training.checkpoints.glob("step-*"):
+        if path.name != chosen.path.name:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _force_to_disk(output: Path) -> None:
+    for path in (*(output / "model").rglob("*"), output / RESULT_FILE, output):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

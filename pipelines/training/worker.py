@@ -1,13 +1,12 @@
 """The loop of every training worker: load, restore, then step, check, save.
 
-A worker gets its configuration as a plain dict; the mathematics is in cotbert_core.
+The mathematics is in cotbert_core.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import astuple
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
 from cotbert_core.training.devices import use_device
@@ -33,9 +31,9 @@ from pipelines.recording.metric_names import (
 )
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
-from pipelines.training.dev_sets import dev_metric, score_dev
+from pipelines.training.dev_sets import dev_metric, masked_rows, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
-from pipelines.training.masked_rows import masked_rows
+from pipelines.training.fitting import TrainingRun
 from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import Lap, profiled
 from pipelines.training.training_state import (
@@ -58,7 +56,11 @@ def ray_train_worker(job: dict[str, Any]) -> None:
 
 
 def train_worker(job: dict[str, Any]) -> None:
-    """Run one worker on this process's device. job: the worker's configuration from the driver."""
+    """Run one worker on this process's device.
+
+    job: the driver's `run` (a TrainingRun), the `attempt`'s key, the `cpus` of a worker, and the
+    queue of `messages`.
+    """
     keep_freed_memory()
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
@@ -70,7 +72,7 @@ def train_worker(job: dict[str, Any]) -> None:
         return
     try:
         device = training.method.backbone.device
-        with profiled(job["profile"] and Path(job["profile"]), device) as lap:
+        with profiled(job["run"].profile, device) as lap:
             _steps(training, lap)
     finally:
         finish_saving(training)
@@ -99,7 +101,8 @@ def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
 
 
 def _set_up(job: dict[str, Any]) -> Training:
-    settings = build(TrainSettings, job["settings"])
+    run: TrainingRun = job["run"]
+    settings = run.settings
     seed_all(settings.seed)
     backbone = load_backbone(
         settings.encoder, dropout=settings.dropout, attention=settings.attention
@@ -108,20 +111,19 @@ def _set_up(job: dict[str, Any]) -> Training:
     model = in_parallel(method)
     # Weights are equal on all workers, but dropout must differ.
     seed_all(settings.seed * settings.workers + rank())
+    on_gpu = backbone.device.type == "cuda"
     return Training(
         settings=settings,
         method=method,
         model=model,
         optimizer=make_optimizer(method, settings.optimizer),
-        corpus=open_data(Corpus.open(job["corpus"]), job["part_rows"], settings),
-        dev=job["dev"],
+        corpus=open_data(Corpus.open(run.corpus), run.part_rows, settings),
+        dev=run.dev,
         messages=job["messages"],
-        folder=Path(job["checkpoints"]),
-        writer=CheckpointWriter(
-            Path(job["checkpoints"]), job["attempt"], background=backbone.device.type == "cuda"
-        ),
-        metrics=MetricsWriter(Path(job["metrics"])),
-        early_stopping=Path(job["early_stopping"]) if job["early_stopping"] else None,
+        folder=run.checkpoints,
+        writer=CheckpointWriter(run.checkpoints, job["attempt"], background=on_gpu),
+        metrics=MetricsWriter(run.metrics_file),
+        early_stopping=run.output if run.early_stopping else None,
         measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
 
@@ -136,7 +138,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
         training.model, batch, training.optimizer, training.settings, step, training.total
     )
     training.step = step
-    work = Work(*sums(astuple(training.method.work)))
+    work = Work(*sums(astuple(training.method.work)))  # of all workers
     seconds = waited + time.perf_counter() - started
     log_metrics(
         training,
@@ -147,19 +149,12 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
             **result.parts,
             "data_wait_seconds": waited,
             "step_seconds": seconds,
-            **_speeds(work, seconds, training.measured_peak_flops),
+            TOKENS_PER_SECOND: work.tokens / seconds,
+            PADDING_SHARE: work.padding_share,
+            MODEL_FLOPS_PER_SECOND: work.flops / seconds,
+            MFU: work.flops / seconds / training.measured_peak_flops,
         },
     )
-
-
-def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str, float]:
-    """Return a step's throughput metrics. work: the work of all workers."""
-    return {
-        TOKENS_PER_SECOND: work.tokens / seconds,
-        PADDING_SHARE: work.padding_share,
-        MODEL_FLOPS_PER_SECOND: work.flops / seconds,
-        MFU: work.flops / seconds / measured_peak_flops,
-    }
 
 
 def _check(training: Training) -> float:

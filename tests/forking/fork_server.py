@@ -88,7 +88,9 @@ def become(request: dict[str, Any], folder: Path) -> None:
     """Run the worker or the command in this process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if "above" in request:
-        (folder / f"{os.getpid()}.above").write_text(str(request["above"]))
+        partial = folder / f"{os.getpid()}.partial"  # a test may look at any moment
+        partial.write_text(str(request["above"]))
+        partial.rename(partial.with_suffix(".above"))
         if os.getpgrp() != request["group"]:  # Ray kills the group of a worker that it has lost
             os.setpgrp()
     os.umask(request["umask"])

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -30,40 +29,27 @@ class Server:
         command += ["--port", str(self.port), "--workers", "1"]
         command += ["--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        # MLflow leaves locks among the temporary files; its jobs are two processes more.
+        own = {"TMPDIR": str(self.folder), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        popen = {"cwd": self.folder, "env": {**os.environ, **own}, "start_new_session": True}
         with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=self.folder,
-                env=self._environment(),
-            )
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **popen)
         limit = time.monotonic() + 120
         while not self._answers():
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
             assert time.monotonic() < limit, "the server did not start"
             time.sleep(0.1)
 
-    def _environment(self) -> dict[str, str]:
-        # MLflow leaves locks among the temporary files; its jobs are two processes more.
-        own = {"TMPDIR": str(self.folder), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        return {**os.environ, **own}
-
     def _answers(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
                 return True
-        except (urllib.error.URLError, OSError):
+        except OSError:
             return False
 
-    def signal(self, number: signal.Signals) -> None:
-        """To the server and its workers."""
-        assert self.process is not None
-        os.killpg(self.process.pid, number)
-
     def kill(self) -> None:
+        """Kill the server and its workers."""
         if self.process is not None:
-            self.signal(signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.runtime.auth_token import check_mode, default_path, ensure_token, find_token
 
 
-def mode_of(path: Path) -> int:
+def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -59,12 +58,8 @@ def test_a_token_is_private_from_its_first_moment(home, monkeypatch):
 
 
 def test_commands_that_start_together_share_a_token(home):
-    def token(_):
-        ensure_token()
-        return find_token()
-
     with ThreadPoolExecutor(16) as pool:
-        tokens = set(pool.map(token, range(64)))
+        tokens = set(pool.map(lambda _: (ensure_token(), find_token())[1], range(64)))
     assert len(tokens) == 1
     assert os.listdir(home / ".ray") == ["auth_token"]
 
@@ -80,8 +75,7 @@ def test_an_empty_file_is_no_token(token_file):
 def test_a_wider_mode_is_mended_with_a_warning(token_file, capsys, mode):
     token_file.chmod(mode)
     assert ensure_token() is None
-    assert mode_of(token_file) == 0o600
-    assert token_file.read_text() == "old\n"
+    assert (mode_of(token_file), token_file.read_text()) == (0o600, "old\n")
     stderr = capsys.readouterr().err
     assert f"warning: the token file {token_file} had mode {mode:04o} and now has 0600" in stderr
     assert find_token() == "old"
@@ -97,47 +91,39 @@ def test_a_folder_that_others_can_write_is_mended(token_file, capsys):
 
 
 def test_somebody_elses_file_is_refused(token_file, monkeypatch):
-    owner = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(UserError, match=f"belongs to user {owner} and .* runs as {owner + 1}"):
-        ensure_token()
-    assert mode_of(token_file) == 0o644
-
-
-def test_somebody_elses_file_in_my_folder_is_refused(token_file, monkeypatch):
-    """The folder is mine and the file is not: found by the file that was opened."""
-    found, owner = os.fstat, os.geteuid()
+    owner, found = os.geteuid(), os.fstat
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: owner + 1)
+        with pytest.raises(UserError, match=f"belongs to user {owner} and .* runs as {owner + 1}"):
+            ensure_token()
 
     def foreign(descriptor):
+        """Only the file is somebody else's, and the folder is mine."""
         state = found(descriptor)
         return os.stat_result((*state[:4], owner + 1, *state[5:]))
 
     monkeypatch.setattr(os, "fstat", foreign)
     with pytest.raises(UserError, match=f"auth_token' belongs to user {owner + 1}"):
         ensure_token()
+    assert mode_of(token_file) == 0o644
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_link_stays_in_the_home_folder(token_file, tmp_path, inside):
-    target = (token_file.parent if inside else tmp_path) / "elsewhere"
-    token_file.rename(target)
-    token_file.symlink_to(target)
-    if inside:
-        assert find_token() == "old"
-        assert mode_of(target) == 0o600
-        return
-    with pytest.raises(UserError, match="a link must lead to a file in the home folder"):
-        ensure_token()
-    assert mode_of(target) == 0o644
-
-
-def test_a_link_to_nothing_is_refused(token_file):
-    """Ray would write its token through it."""
-    token_file.unlink()
-    token_file.symlink_to(token_file.parent / "none")
-    with pytest.raises(UserError, match="is a link to"):
-        ensure_token()
-    assert not (token_file.parent / "none").exists()
+def test_a_link_stays_in_the_home_folder(token_file, tmp_path):
+    inside, outside = token_file.with_name("elsewhere"), tmp_path / "elsewhere"
+    token_file.rename(inside)
+    token_file.symlink_to(inside)
+    assert find_token() == "old"
+    assert mode_of(inside) == 0o600
+    inside.rename(outside)
+    outside.chmod(0o644)
+    # Out of the home folder, or to nothing, through which Ray would write its token.
+    for target in (outside, tmp_path / "home" / "none"):
+        token_file.unlink()
+        token_file.symlink_to(target)
+        with pytest.raises(UserError, match=r"is a link to .* a link must lead to a file in the h"):
+            ensure_token()
+    assert mode_of(outside) == 0o644
+    assert not target.exists()
 
 
 def test_a_folder_is_no_token(token_file):
@@ -149,17 +135,17 @@ def test_a_folder_is_no_token(token_file):
 
 def test_a_named_file_may_be_a_link_and_must_hold_a_token(home, tmp_path, monkeypatch):
     """As a secret that Kubernetes mounts."""
-    named = tmp_path / "token"
+    named, data = tmp_path / "token", tmp_path / "data"
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(named))
     with pytest.raises(UserError, match="it does not exist"):
         ensure_token()
-    (tmp_path / "data").touch()
-    named.symlink_to(tmp_path / "data")
+    data.touch()
+    named.symlink_to(data)
     with pytest.raises(UserError, match="it is empty"):
         ensure_token()
-    (tmp_path / "data").write_text("secret\n")
+    data.write_text("secret\n")
     assert find_token() == "secret"
-    assert mode_of(tmp_path / "data") == 0o600
+    assert mode_of(data) == 0o600
     assert not home.exists()
 
 

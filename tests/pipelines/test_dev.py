@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,36 +12,32 @@ from cotbert_core.settings import TrainSettings, flatten
 from pipelines.storage.output_folder import changed_settings, check_output, open_output
 from pipelines.training.dev_sets import BUILT_IN_PAIRS, dev_digest, dev_name, dev_sets, with_pairs
 
-HEADER = "score\tsentence1\tsentence2\n"
+PAIRS = "score\tsentence1\tsentence2\n4\tOne.\tUno.\n1\tTwo.\tOil.\n"
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\n1\tOne.\tUno.\t4\n2\tTwo.\tOil.\t2\n"
+STSB = "0\ta\tb\tc\t4.5\tOne.\tUno.\n0\ta\tb\tc\t1\tTwo.\tOil.\n"
 
 
 @pytest.fixture
-def senteval(tmp_path: Path) -> Path:
+def senteval(tmp_path):
     """The dev files of STS-B and SICK-R, two pairs each."""
-    stsb, sick = tmp_path / "senteval/STS/STSBenchmark", tmp_path / "senteval/SICK"
-    stsb.mkdir(parents=True)
-    sick.mkdir()
-    rows = [("0", "a", "b", "c", "4.5", "One.", "Uno."), ("0", "a", "b", "c", "1", "Two.", "Oil.")]
-    (stsb / "sts-dev.csv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\n"
-    (sick / "SICK_trial.txt").write_text(f"{header}1\tOne.\tUno.\t4\n2\tTwo.\tOil.\t2\n")
+    for name, text in (("STS/STSBenchmark/sts-dev.csv", STSB), ("SICK/SICK_trial.txt", SICK)):
+        file = tmp_path / "senteval" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
     return tmp_path / "senteval"
 
 
 def test_dev_pairs_are_called_what_they_are(senteval, tmp_path):
-    mine = tmp_path / "mine.tsv"
-    mine.write_text(f"{HEADER}4\tOne.\tUno.\n1\tTwo.\tOil.\n")
-    both = TrainSettings(dev="sts-b+sick-r")
-    named = {
+    mine, both = tmp_path / "mine.tsv", TrainSettings(dev="sts-b+sick-r")
+    mine.write_text(PAIRS)
+    for name, dev in {
         "built-in pairs": dev_sets(TrainSettings(), None, None),
         "mine.tsv": dev_sets(both, None, mine),
         "STS-B dev": dev_sets(TrainSettings(), senteval, None),
         "STS-B + SICK-R dev": dev_sets(both, senteval, None),
-    }
-    assert {name: dev_name(dev) for name, dev in named.items()} == {name: name for name in named}
-    for name, dev in named.items():
-        shown = with_pairs(flatten(both), dev)
-        assert shown == flatten(both) | {"dev": name}
+    }.items():
+        assert dev_name(dev) == name
+        assert with_pairs(flatten(both), dev) == flatten(both) | {"dev": name}
 
 
 def test_the_name_of_the_pairs_is_no_part_of_their_digest(senteval, tmp_path):
@@ -51,8 +46,7 @@ def test_the_name_of_the_pairs_is_no_part_of_their_digest(senteval, tmp_path):
     built_in, copy = (dev_sets(TrainSettings(), None, file) for file in (None, mine))
     assert dev_digest(built_in) == dev_digest(copy) == slow_digest("pairs", built_in)
     stsb = dev_sets(TrainSettings(), senteval, None)
-    assert dev_digest(stsb) == slow_digest("STS-B", stsb)
-    assert dev_digest(stsb) != slow_digest("pairs", stsb)
+    assert dev_digest(stsb) == slow_digest("STS-B", stsb) != slow_digest("pairs", stsb)
 
 
 def slow_digest(name, dev):
@@ -69,11 +63,10 @@ def test_a_run_that_called_its_pairs_otherwise_can_be_resumed(tmp_path):
     folder = open_output(tmp_path / "run", "run", old, resume=False)
     assert old["settings"]["dev"] == "sts-b"
     assert check_output(folder, "run", new, resume=True) == folder
-    with pytest.raises(UserError, match=r"was started with other settings \(dev, dev_digest\)"):
-        check_output(folder, "run", {**new, "dev_digest": "other"}, resume=True)
-    other = {**new, "settings": new["settings"] | {"seed": 3}}
-    with pytest.raises(UserError, match=r"was started with other settings \(seed\)"):
-        check_output(folder, "run", other, resume=True)
-    without = {"settings": {"dev": 1}}
+    seed = {"settings": new["settings"] | {"seed": 3}}
+    for change, named in (({"dev_digest": "other"}, "dev, dev_digest"), (seed, "seed")):
+        with pytest.raises(UserError, match=rf"was started with other settings \({named}\)"):
+            check_output(folder, "run", {**new, **change}, resume=True)
     (tmp_path / "settings.json").write_text(json.dumps({"settings": {"dev": 2}}))
-    assert changed_settings(tmp_path / "settings.json", without) == ["settings.dev"]
+    changed = changed_settings(tmp_path / "settings.json", {"settings": {"dev": 1}})
+    assert changed == ["settings.dev"]

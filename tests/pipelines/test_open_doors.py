@@ -11,14 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from file_modes import check_modes, note_modes
-from forked import FORKS, know_parents
+from forked import COTBERT, FORKS, know_parents
 from listening import Listener, listeners
 from tiny_corpus import write_corpus
+from trainings import SENTENCES, training
 
 import pipelines
 from pipelines.runtime import processes
@@ -26,9 +26,8 @@ from pipelines.runtime import processes
 pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
 
 MARK = "COTBERT_TEST_DOORS"
-COTBERT = str(Path(sys.executable).with_name("cotbert"))
 SETTINGS = ("batch_size=8", "max_steps=2", "eval_every=2", "precision=fp32", "max_length=12")
-SETS = [word for item in (*SETTINGS, "workers=2") for word in ("--set", item)]
+SETTINGS += ("workers=2",)
 RATES = """
 name: rates
 purpose: Two learning rates.
@@ -47,54 +46,50 @@ with ray_session():
 """
 
 
-@dataclass
 class Place:
     """A home, a working folder and Ray's temporary folder of a test's own."""
 
-    root: Path
-    temporary: Path
-    mark: str
-    seen: set[Listener] = field(default_factory=set)
-    modes: dict[Path, int] = field(default_factory=dict)
-
-    @property
-    def variables(self) -> dict[str, str]:
-        others = ("RAY_", "COTBERT_")
-        own = {k: v for k, v in os.environ.items() if k == FORKS or not k.startswith(others)}
-        folders = {"HOME": str(self.root / "home"), "TMPDIR": str(self.temporary)}
-        return {**own, **folders, MARK: self.mark, "MLFLOW_TRACKING_URI": ""}
+    def __init__(self, root: Path, temporary: Path, mark: str) -> None:
+        self.root, self.temporary, self.mark = root, temporary, mark
+        self.seen: set[Listener] = set()
+        self.modes: dict[Path, int] = {}
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=self.variables,
-            umask=0o022,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        others = ("RAY_", "COTBERT_")
+        own = {k: v for k, v in os.environ.items() if k == FORKS or not k.startswith(others)}
+        own |= {"HOME": str(self.root / "home"), "TMPDIR": str(self.temporary)}
+        own |= {MARK: self.mark, "MLFLOW_TRACKING_URI": ""}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        popen = {"cwd": self.root, "env": own, "umask": 0o022, "start_new_session": True}
+        return subprocess.Popen(command, **streams, **popen)
 
     def processes(self) -> set[int]:
         return processes.find_marked(self.mark, MARK)
 
-    def look(self) -> None:
-        """Note the sockets and files of this moment: of files that go, the widest modes."""
-        self.seen.update(listeners(self.processes()))
-        for folder in (self.root, self.temporary):
-            note_modes(self.modes, folder)
-
-    def run(self, *command: str) -> str:
-        """Look for sockets until the command has ended well; what it printed."""
-        job = self.start(*command)
-        while job.poll() is None:
-            self.look()
+    def run(self, *command: str) -> None:
+        """Note sockets and files until the command has ended well; of files that go, the widest
+        modes."""
+        job, ended = self.start(*command), False
+        while not ended:
+            ended = job.poll() is not None
+            self.seen.update(listeners(self.processes()))
+            for folder in (self.root, self.temporary):
+                note_modes(self.modes, folder)
             time.sleep(0.25)
-        self.look()
         output = job.communicate()[0]
         assert job.returncode == 0, output
-        return output
+
+    def wait_for(self, job, title: str) -> None:
+        while not processes.filter_by_title(self.processes(), title):
+            assert job.poll() is None, job.communicate()[0]
+            time.sleep(0.1)
+
+    def wait_until_none(self) -> None:
+        """No process of a command is left, or only for the seconds that Ray's reaper takes."""
+        limit = time.monotonic() + 15
+        while left := self.processes():
+            assert time.monotonic() < limit, left
+            time.sleep(0.1)
 
 
 @pytest.fixture
@@ -111,88 +106,51 @@ def place(tmp_path, request, monkeypatch):
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-@pytest.fixture
-def text(place):
-    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
-    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
-    lines = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
-    (place.root / "sentences.txt").write_text("\n".join(lines), encoding="utf-8")
+def test_commands_on_a_ray_of_their_own(place, bert_folder):
+    """One Ray serves prepare, train, tune and embed; the workers of the trainings are two. Only
+    loopback is listened at, and one file alone holds the token, for its owner alone."""
+    (place.root / "sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (place.root / "rates.yaml").write_text(RATES)
-    return "sentences.txt"
-
-
-def check_open_doors(place: Place) -> None:
-    """Only loopback is listened at, and one file alone holds the token, for its owner alone."""
-    assert place.seen
+    commands = [
+        ["prepare", "--input", "sentences.txt", "--output", "corpus", "--max-length", "12"],
+        training(bert_folder, "corpus", "run", *SETTINGS),
+        training(bert_folder, "corpus", "sweep", *SETTINGS, job=("tune", "./rates.yaml")),
+        ["embed", "run/model", "--input", "sentences.txt", "--output", "vectors"],
+    ]
+    commands[0] += ["--encoder", bert_folder]
+    commands[3] += ["--precision", "fp32"]
+    place.run(sys.executable, "-c", IN_ONE_RAY, json.dumps(commands))
+    assert any(one.title.startswith("raylet") for one in place.seen)
+    # Of each worker: its core worker's, gloo's, and of the first torch's store.
+    workers = {one.port for one in place.seen if one.title.startswith("ray::RayTrainWorker")}
+    assert len(workers) >= 5
     assert [one for one in sorted(place.seen, key=str) if not one.on_loopback] == []
     check_modes(place.modes, place.root / "home" / ".ray" / "auth_token")
-
-
-def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
-    """One Ray serves prepare, train, tune and embed; the workers of the trainings are two."""
-    encoder = ["--encoder", bert_folder]
-    corpus = ["--corpus", "corpus"]
-    commands = [
-        ["prepare", "--input", text, "--output", "corpus", *encoder, "--max-length", "12"],
-        ["train", "quickstart", *corpus, "--output", "run", *encoder, *SETS],
-        ["tune", "./rates.yaml", *corpus, "--output", "sweep", *encoder, *SETS],
-        ["embed", "run/model", "--input", text, "--output", "vectors", "--precision", "fp32"],
-    ]
-    place.run(sys.executable, "-c", IN_ONE_RAY, json.dumps(commands))
-    titles = {one.title for one in place.seen}
-    assert any(title.startswith("raylet") for title in titles)
-    # Of each worker: its core worker's, gloo's, and of the first torch's store.
-    workers = {(o.port) for o in place.seen if o.title.startswith("ray::RayTrainWorker")}
-    assert len(workers) >= 5
-    check_open_doors(place)
-    wait_until_none(place)
+    place.wait_until_none()
 
 
 def test_nothing_else_starts_a_ray():
     """A `ray.init` elsewhere would make a token, and listen, in its own way."""
-    home = Path(pipelines.__file__).parent
-    files = [p for room in ("pipelines", "cluster") for p in (home.parent / room).rglob("*.py")]
+    home = Path(pipelines.__file__).parents[1]
+    files = [p for room in ("pipelines", "cluster") for p in (home / room).rglob("*.py")]
+    assert len(files) > 100
     starts = {
-        path.relative_to(home.parent).as_posix()
+        path.relative_to(home).as_posix()
         for path in files
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init"
     }
     assert starts == {"pipelines/runtime/ray_session.py"}
-    assert len(files) > 100
 
 
-def wait_for(place: Place, job, *titles: str) -> None:
-    while not processes.filter_by_title(place.processes(), *titles):
-        assert job.poll() is None, job.communicate()[0]
-        time.sleep(0.1)
-
-
-def wait_for_end(place: Place, job) -> str:
-    """What a command printed; all that it started ends within seconds of it."""
-    output = job.communicate(timeout=400)[0]
-    wait_until_none(place)
-    return output
-
-
-def wait_until_none(place: Place) -> None:
-    """No process of a command is left, or only for the seconds that Ray's reaper takes."""
-    limit = time.monotonic() + 15
-    while left := place.processes():
-        assert time.monotonic() < limit, left
-        time.sleep(0.1)
-
-
-def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
-    sets = [*SETS, "--set", "max_steps=100000"]
-    texts = (place.root / text).read_text().splitlines()
-    corpus = str(write_corpus(place.root / "corpus", bert_folder, texts, max_length=12))
-    command = ["train", "quickstart", "--corpus", corpus, "--output", "run"]
-    command += ["--encoder", bert_folder]
-    job = place.start(COTBERT, *command, *sets)
-    wait_for(place, job, "ray::RayTrainWorker.run_train_fn")
+def test_sigterm_ends_a_training_in_plain_words(place, bert_folder):
+    write_corpus(place.root / "corpus", bert_folder, SENTENCES, max_length=12)
+    words = training(bert_folder, "corpus", "run", *SETTINGS, "max_steps=100000")
+    job = place.start(COTBERT, *words)
+    place.wait_for(job, "ray::RayTrainWorker.run_train_fn")
     job.send_signal(signal.SIGTERM)
-    output = wait_for_end(place, job)
+    output = job.communicate(timeout=400)[0]
+    place.wait_until_none()
     assert output.splitlines()[-1] == (
         "cotbert: stopped by SIGTERM; give the same command with --resume to continue"
     )
@@ -210,9 +168,10 @@ def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder, monkeypatch
     command = ["embed", bert_folder, "--input", "long.txt", "--output", "vectors"]
     heard = ("env", "--default-signal=HUP")  # tests run under nohup ignore it, and so would the job
     job = place.start(*heard, COTBERT, *command, "--precision", "fp32")
-    wait_for(place, job, "ray::")
+    place.wait_for(job, "ray::")
     for _ in range(2):
         os.killpg(job.pid, signal.SIGHUP)
-    output = wait_for_end(place, job)
+    output = job.communicate(timeout=400)[0]
+    place.wait_until_none()
     assert "cotbert: stopped by SIGHUP; " in output.splitlines()[-1]
     assert job.returncode == 128 + signal.SIGHUP

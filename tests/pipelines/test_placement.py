@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import ray
@@ -10,7 +11,32 @@ import torch
 
 from cotbert_core.training import devices
 from pipelines.runtime import shard_tasks, worker_resources
-from pipelines.runtime.placement import UNITS, Node, place_workers, use_own_device
+from pipelines.runtime.placement import UNITS, Node, cpu_share, place_workers, use_own_device
+from pipelines.training import training_state, worker
+from pipelines.training.worker_process import SingleWorker
+
+
+def placements(cores, share, workers):
+    """Every way to put so many actors on the nodes, as the cores that it leaves free on each."""
+    for counts in product(range(workers + 1), repeat=len(cores)):
+        free = [node - share * count for node, count in zip(cores, counts, strict=True)]
+        if sum(counts) == workers and min(free) > -1e-9:
+            yield free
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("cores", [[1], [2], [4], [64], [1, 1], [2, 2], [1, 4], [4, 4], [8, 8, 8]])
+def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
+    """Else the task that feeds them would wait forever: two nodes of one core and two actors of
+    half a core each, on different nodes, left two halves."""
+    assert cpu_share([2, 2], 2) == 1
+    share = cpu_share(cores, workers)
+    left = [max(free) for free in placements(cores, share, workers)]
+    assert left
+    assert min(left) > 1 - 1e-6
+    if share:  # and no more could be requested
+        more = placements(cores, share + 1, workers)
+        assert share + 1 > (sum(cores) - 1) / workers or min(map(max, more), default=0) < 1
 
 
 def started(nodes, placed):
@@ -84,11 +110,30 @@ def test_without_gpus_there_is_a_worker_a_node_and_no_gpu_is_asked_for():
     assert place_workers([Node(8, 8)], 8, shards=3).workers == 3
 
 
-def test_a_pool_that_leaves_gpus_idle_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(
-        ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 32.0, "GPU": 8.0}}]
-    )
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+@pytest.fixture
+def cluster(monkeypatch):
+    """Let Ray's live nodes have these (cores, GPUs), and a dead one many more."""
+
+    def set_nodes(*sizes):
+        lent = [{"CPU": cpus, "GPU": gpus} if cpus else {} for cpus, gpus in sizes]
+        nodes = [{"Alive": True, "Resources": resources} for resources in lent]
+        dead = {"Alive": False, "Resources": {"CPU": 64, "GPU": 8}}
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "nodes", lambda: [*nodes, dead])
+
+    return set_nodes
+
+
+def test_a_head_without_work_has_no_share(cluster):
+    cluster((0, 0), (8, 1), (8, 1))
+    assert worker_resources.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1.0}, 8)
+    cluster((0, 0), (8, 0), (8, 0))
+    assert worker_resources.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
+    assert worker_resources.cpus_per_worker(4) == 4
+
+
+def test_a_pool_that_leaves_gpus_idle_is_named(cluster, capsys):
+    cluster((32.0, 8.0))
     workers, asked, _ = worker_resources.worker_pool(12)
     assert (workers, asked["num_gpus"]) == (12, 0.5)
     assert "12 workers use 6 of 8 GPUs: a multiple of 8 workers uses" in capsys.readouterr().err
@@ -96,6 +141,27 @@ def test_a_pool_that_leaves_gpus_idle_is_named(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     assert "num_gpus" not in worker_resources.worker_pool(12, on_gpus=False)[1]
     assert worker_resources.cpus_per_worker(8, on_gpus=True) == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "running", "pieces", "note"),
+    [
+        (50, 1, 1, "note: --workers is 50 and 1 will run: 1 shards of the input are left, "
+                   "with one worker each, and there are 4 cores"),
+        (50, 50, 80, "note: --workers is 50 and there are 4 cores, which they will share"),
+        (4, 4, 80, ""),
+        (2, 2, 2, ""),
+        (None, 1, 1, ""),
+        (9, 1, 0, ""),
+    ],
+)  # fmt: skip
+def test_workers_that_do_not_run_or_share_cores_are_named(
+    monkeypatch, capsys, asked, running, pieces, note
+):
+    monkeypatch.setattr(shard_tasks, "available_cores", lambda: 4)
+    monkeypatch.setattr(shard_tasks, "ray_runs", lambda: False)
+    shard_tasks.report_workers(asked, running, pieces, "shards")
+    assert capsys.readouterr().err.strip() == note
 
 
 @pytest.fixture
@@ -127,8 +193,6 @@ def test_a_gpu_that_torch_cannot_use_is_not_chosen(monkeypatch, eight_gpus):
 @pytest.mark.parametrize("given", ["cpu", "cuda:0", "cuda:7"])
 def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gpus, given):
     """Ray names the CPU where a worker requests no GPU, and torch's set_device refuses that."""
-    from pipelines.training import worker
-
     jobs = []
     monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device(given))
     monkeypatch.setattr(worker, "train_worker", jobs.append)
@@ -141,9 +205,6 @@ def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gp
 @pytest.mark.parametrize(("given", "device"), [([], "cpu"), (["3"], "cuda:0")])
 def test_a_single_worker_takes_the_device_that_ray_gives(monkeypatch, eight_gpus, given, device):
     """Ray shows a process with a GPU that one alone; a process without one sees them all."""
-    from pipelines.training import worker
-    from pipelines.training.worker_process import SingleWorker
-
     jobs = []
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: given)
     monkeypatch.setattr(worker, "train_worker", jobs.append)
@@ -154,10 +215,7 @@ def test_a_single_worker_takes_the_device_that_ray_gives(monkeypatch, eight_gpus
 
 def test_random_states_are_those_of_the_own_device(monkeypatch, eight_gpus):
     """A worker on the CPU that asks for the GPU's state takes half a GB of the first GPU for it."""
-    from pipelines.training import training_state
-
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.ones(3))
-    devices.use_device("cpu")
-    assert set(training_state._random_states()) == {"cpu"}
-    devices.use_device("cuda:3")
-    assert set(training_state._random_states()) == {"cpu", "cuda"}
+    for device, states in (("cpu", {"cpu"}), ("cuda:3", {"cpu", "cuda"})):
+        devices.use_device(device)
+        assert set(training_state._random_states()) == states

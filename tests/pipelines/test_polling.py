@@ -10,45 +10,39 @@ from pipelines.runtime import polling
 from pipelines.runtime.polling import polled
 
 
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
+@pytest.fixture
+def poll(monkeypatch):
+    """A function that notes whether each of its calls is by the main thread, and may fail."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.001)
 
+    def call():
+        call.by_main_thread.append(threading.current_thread() is threading.main_thread())
+        call.called.set()
+        if call.error is not None:
+            raise call.error
 
-def test_it_is_called_during_the_block_and_at_its_end():
-    calls, called = [], threading.Event()
+    call.by_main_thread, call.called, call.error = [], threading.Event(), None
+    return call
 
-    def poll():
-        calls.append(threading.current_thread() is threading.main_thread())
-        called.set()
 
+def test_it_is_called_during_the_block_and_at_its_end(poll):
     with polled(poll):
-        assert called.wait(20)
-    assert calls[0] is False
-    assert calls[-1] is True
-    assert calls.count(True) == 1
+        assert poll.called.wait(20)
+    *during, at_the_end = poll.by_main_thread
+    assert during
+    assert not any(during)
+    assert at_the_end
 
 
-def test_an_error_is_raised_at_the_end_and_ends_the_calls():
-    calls, called = [], threading.Event()
-
-    def poll():
-        calls.append(1)
-        called.set()
-        raise OSError("no more")
-
+def test_an_error_is_raised_at_the_end_and_ends_the_calls(poll):
+    poll.error = OSError("no more")
     with pytest.raises(OSError, match="no more"), polled(poll):
-        assert called.wait(20)
-    assert len(calls) == 1
+        assert poll.called.wait(20)
+    assert poll.by_main_thread == [False]
 
 
-def test_an_error_of_the_job_comes_first_and_the_last_call_is_made():
-    calls = []
-
-    def poll():
-        calls.append(1)
-        raise OSError("no more")
-
+def test_an_error_of_the_job_comes_first_and_the_last_call_is_made(poll):
+    poll.error = OSError("no more")
     with pytest.raises(ValueError, match="the job"), polled(poll):
         raise ValueError("the job")
-    assert calls
+    assert poll.by_main_thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import Command
-from process_tree import below
+from process_tree import kill_first
 
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
@@ -20,14 +19,14 @@ from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
 from pipelines.storage.corpus import Corpus
 
+pytestmark = pytest.mark.usefixtures("without_ray")
 SHARDS, ROWS = 40, 2000
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     """SHARDS files of ROWS lines, a third of them in other files too, some of them empty."""
-    draw = random.Random(0)
-    home = tmp_path_factory.mktemp("texts")
+    draw, home = random.Random(0), tmp_path_factory.mktemp("texts")
     for number in range(SHARDS):
         lines = [
             "" if draw.random() < 0.01 else f"{draw.randrange(125_000)} dogs saw a man in 2019"
@@ -43,56 +42,18 @@ def content(folder):
     return parts, (folder / "manifest.json").read_bytes()
 
 
-def start(texts, encoder, output):
-    words = ("prepare", "--input", str(texts), "--output", str(output), "--encoder", encoder)
-    return Command(*words, stderr=subprocess.PIPE, text=True)
-
-
-def done(output):
-    """Shards and parts that are done."""
-    scratch = f"{output.name}.partial/*/scratch"
-    patterns = f"{scratch}/[0-9]*.json", f"{scratch}/part-*.json"
-    return sum(len(list(output.parent.glob(pattern))) for pattern in patterns)
-
-
 def wait_for(count, output, process):
     """Until so many shards and parts are done."""
-    began, seen = time.monotonic(), {}
-    while (now := done(output)) < count:
-        seen.setdefault(now, round(time.monotonic() - began, 2))
+    limit, scratch = time.monotonic() + 120, f"{output.name}.partial/*/scratch"
+    patterns = f"{scratch}/[0-9]*.json", f"{scratch}/part-*.json"
+    while (now := sum(len(list(output.parent.glob(one))) for one in patterns)) < count:
         if process.poll() is not None:
-            message = process.stderr.read()
-            pytest.fail(
-                f"ended with {process.returncode} before {count} were seen: {seen} {message}"
-            )
-        assert time.monotonic() - began < 120, seen
+            pytest.fail(f"{process.returncode} before {count} of {now}: {process.stderr.read()}")
+        assert time.monotonic() < limit, now
         time.sleep(0.01)
-
-
-def kill(process):
-    process.send_signal(signal.SIGKILL)
-    message = process.stderr.read()
-    process.wait()
-    return message
-
-
-def kill_a_worker(process):
-    """A worker that is at work; the actors that every job of Ray has have other names."""
-    limit = time.monotonic() + 60
-    while not (workers := workers_of(process)):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < limit, "no worker was there to be killed"
-        time.sleep(0.01)
-    os.kill(workers[0], signal.SIGKILL)
-
-
-def workers_of(process):
-    """Ray's processes below this one that read shards or write parts."""
-    return below(process.pid, "ray::ReadRange")
 
 
 @pytest.mark.ray_local
-@pytest.mark.usefixtures("without_ray")
 def test_a_corpus_is_the_same_after_kills_at_any_moment(texts, tmp_path, bert_folder, own_store):
     """One of the driver and one of a worker, at moments drawn among the files that are done."""
     output, quiet = tmp_path / "killed", tmp_path / "quiet"
@@ -101,29 +62,34 @@ def test_a_corpus_is_the_same_after_kills_at_any_moment(texts, tmp_path, bert_fo
     draw = random.Random(time.time_ns())
     moments = sorted(draw.sample(range(1, files - 1), 2))
     victims = draw.sample(["driver", "worker"], 2)
-    process = start(texts, bert_folder, output)
+
+    def start():
+        words = ("prepare", "--input", texts, "--output", output, "--encoder", bert_folder)
+        return Command(*words, stderr=subprocess.PIPE, text=True)
+
+    process = start()
     for moment, victim in zip(moments, victims, strict=True):
         wait_for(moment, output, process)
-        if victim == "worker":
-            kill_a_worker(process)
+        if victim == "worker":  # of those that read shards or write parts
+            kill_first(process.pid, "ray::ReadRange", 60)
             continue
-        kill(process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
         assert not output.exists(), (moments, victims)
-        process = start(texts, bert_folder, output)
+        process = start()
     message = process.communicate(timeout=180)[1]
 
     assert process.returncode == 0, (moments, victims, message)
     assert f"continuing {output}.partial: " in message
     assert content(output) == content(quiet), (moments, victims)
     result = read_json(output / "result.json")
-    of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "mlflow_run_id")
-    own = [k for k in result if k not in of_a_run]
-    assert {k: result[k] for k in own} == {k: undisturbed[k] for k in own}
+    for name in result.keys() - {"rows_of_this_run", "seconds", "sentences_per_second",
+                                 "mlflow_run_id"}:  # fmt: skip
+        assert result[name] == undisturbed[name]
     assert sorted(p.name for p in tmp_path.glob("killed*")) == ["killed"]
     # What was killed twice was one run of MLflow, which has ended well.
-    runs = own_store.search_runs([own_store.get_experiment_by_name("cotbert").experiment_id])
-    assert [run.info.run_id for run in runs] == [result["mlflow_run_id"]]
-    assert runs[0].info.status == "FINISHED"
+    (run,) = own_store.search_runs([own_store.get_experiment_by_name("cotbert").experiment_id])
+    assert (run.info.run_id, run.info.status) == (result["mlflow_run_id"], "FINISHED")
 
 
 class StoppedError(Exception):
@@ -134,9 +100,20 @@ def stop(*arguments):
     raise StoppedError
 
 
-@pytest.mark.usefixtures("without_ray")
-def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatch):
-    few = 2
+@pytest.fixture
+def stopped(monkeypatch):
+    """Prepare until a function is called, as a job that is killed there."""
+
+    def run(options, output, place, name):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, stop)
+            with pytest.raises(StoppedError):
+                prepare(options, output)
+
+    return run
+
+
+def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatch, stopped):
     options = PrepareOptions((str(texts / "0[01].txt"),), bert_folder, sample=5_000)
     prepare(options, tmp_path / "whole")
     asked, map_shards = [], driver.map_shards
@@ -146,46 +123,32 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
         return map_shards(task, count)
 
     monkeypatch.setattr(driver, "map_shards", counted)
-    for place, name in ((driver, "write_parts"), (prepare_job, "corpus_manifest")):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, stop)
-            with pytest.raises(StoppedError):
-                prepare(options, tmp_path / "again")
+    stopped(options, tmp_path / "again", driver, "write_parts")
+    stopped(options, tmp_path / "again", prepare_job, "corpus_manifest")
     # The rows were chosen before the first stop, and for good.
     monkeypatch.setattr(driver.duplicates, "mark_first", stop)
     prepare(options, tmp_path / "again")
-    assert asked == [few, 0, len(list((tmp_path / "whole").glob("data/part-*"))), 0, 0]
+    assert asked == [2, 0, len(list((tmp_path / "whole").glob("data/part-*"))), 0, 0]
     assert content(tmp_path / "again") == content(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("without_ray")
-def test_other_input_starts_again(texts, tmp_path, bert_folder, monkeypatch, capsys):
-    path = tmp_path / "a.txt"
+def test_other_input_starts_again(tmp_path, bert_folder, stopped, capsys):
+    path, out = tmp_path / "a.txt", tmp_path / "corpus"
+    options = PrepareOptions((str(path),), bert_folder)
     path.write_text("one dog\ntwo dogs\n")
-    out = tmp_path / "corpus"
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "write_parts", stop)
-        with pytest.raises(StoppedError):
-            prepare(PrepareOptions((str(path),), bert_folder), out)
+    stopped(options, out, driver, "write_parts")
     path.write_text("three dogs\nfour dogs\n")
-    prepare(PrepareOptions((str(path),), bert_folder), out)
-    assert (
-        f"discarding {out}.partial, the work of an unfinished job with other files"
-        in capsys.readouterr().err
-    )
+    prepare(options, out)
+    message = f"discarding {out}.partial, the work of an unfinished job with other files"
+    assert message in capsys.readouterr().err
     assert list(Corpus.open(out).texts().values()) == ["three dogs", "four dogs"]
 
 
-@pytest.mark.usefixtures("without_ray")
 def test_a_job_that_was_killed_before_its_folder_had_its_name_is_finished(
-    texts, tmp_path, bert_folder, monkeypatch
+    texts, tmp_path, bert_folder, monkeypatch, stopped
 ):
-    out = tmp_path / "corpus"
-    options = PrepareOptions((str(texts / "00.txt"),), bert_folder)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", stop)
-        with pytest.raises(StoppedError):
-            prepare(options, out)
+    out, options = tmp_path / "corpus", PrepareOptions((str(texts / "00.txt"),), bert_folder)
+    stopped(options, out, Path, "rename")
     assert not out.exists()
     monkeypatch.setattr(prepare_job, "_run", stop)
     result = prepare(options, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -12,15 +13,12 @@ from pipelines.runtime import shared_storage
 from pipelines.runtime.shared_storage import _probe, invisible_paths, on_all_nodes
 
 
-def test_what_is_not_there_is_reported_in_its_order(tmp_path):
+def test_what_is_not_there_is_reported_in_its_order_and_what_comes_late_is_waited_for(tmp_path):
     (tmp_path / "there").mkdir()
     paths = [str(tmp_path / name) for name in ("b", "there", "a")]
     assert invisible_paths(paths, seconds=0) == [paths[0], paths[2]]
-
-
-def test_what_a_file_system_shows_late_is_waited_for(tmp_path):
     late = tmp_path / "late"
-    threading.Timer(0.3, late.touch).start()
+    threading.Timer(0.1, late.touch).start()
     assert invisible_paths([str(late)], seconds=60) == []
 
 
@@ -43,27 +41,19 @@ def test_a_place_that_cannot_be_written_is_a_users_mistake(tmp_path, monkeypatch
         pytest.fail("the block ran")
 
 
-def test_without_a_cluster_nothing_is_asked(tmp_path, monkeypatch):
-    from contextlib import contextmanager
-
+@pytest.mark.parametrize(
+    ("address", "seen"), [("", []), ("local", []), ("10.0.0.1:6379", ["session", ["/corpus"]])]
+)
+def test_without_a_cluster_nothing_is_asked(tmp_path, monkeypatch, address, seen):
     asked = []
-
-    @contextmanager
-    def session(verbose):
-        asked.append("session")
-        yield
-
-    monkeypatch.setattr(shared_storage, "ray_session", session)
     monkeypatch.setattr(
-        shared_storage, "check_visible", lambda output, inputs: asked.append(inputs)
+        shared_storage, "ray_session", lambda verbose: nullcontext(asked.append("session"))
     )
+    monkeypatch.setattr(shared_storage, "check_visible", lambda _, inputs: asked.append(inputs))
     monkeypatch.delitem(sys.modules, "ray", raising=False)  # no session of this process
-    for address, seen in ((None, []), ("local", []), ("10.0.0.1:6379", ["session", ["/corpus"]])):
-        if address is None:
-            monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        else:
-            monkeypatch.setenv("RAY_ADDRESS", address)
-        with on_all_nodes(
-            tmp_path / "out", ("/corpus", "bert-base-uncased", "s3://b/c", "/corpus")
-        ):
-            assert asked == seen
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    if not address:
+        monkeypatch.delenv("RAY_ADDRESS")
+    inputs = ("/corpus", "bert-base-uncased", "s3://b/c", "/corpus")
+    with on_all_nodes(tmp_path / "out", inputs):
+        assert asked == seen

@@ -33,16 +33,16 @@ def command(monkeypatch):
     """The exit status of a command that does this."""
 
     def run(work):
-        monkeypatch.setitem(cli.COMMANDS, "recipes", cli.COMMANDS["recipes"]._replace(run=work))
+        recipes = cli.COMMANDS["recipes"]._replace(run=lambda _: work())
+        monkeypatch.setitem(cli.COMMANDS, "recipes", recipes)
         return cli.main(["recipes"])
 
     return run
 
 
-def send(*numbers):
-    """Send signals to this process and wait for what they do."""
-    for number in numbers:
-        os.kill(os.getpid(), number)
+def send(number=signal.SIGTERM):
+    """Send a signal to this process and wait for what it does."""
+    os.kill(os.getpid(), number)
     time.sleep(5)
 
 
@@ -56,31 +56,38 @@ def send(*numbers):
 )
 def test_a_signal_is_said_in_a_sentence(command, capsys, number, status, words):
     before = [signal.getsignal(n) for n in HANDLED]
-    assert command(lambda _: send(number)) == status
+    assert command(lambda: send(number)) == status
     stderr = capsys.readouterr().err
     assert stderr == f"cotbert: {words}; nothing half-written has its final name\n"
     assert [signal.getsignal(n) for n in HANDLED] == before
 
 
-def test_the_advice_of_a_job_on_how_to_continue_is_printed(command, capsys):
-    def work(_):
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt("give the same command"), "give the same command"),
+        # A scheduler stops all processes of a job: the driver sees its workers die.
+        (RuntimeError("an actor died"), "nothing half-written has its final name"),
+    ],
+)
+def test_advice_is_printed_and_a_failure_that_the_signal_caused_is_none(
+    command, capsys, error, words
+):
+    def work():
         try:
-            send(signal.SIGTERM)
+            send()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("give the same command with --resume to continue") from None
+            raise error from None
 
     assert command(work) == 143
-    stderr = capsys.readouterr().err
-    assert (
-        stderr == "cotbert: stopped by SIGTERM; give the same command with --resume to continue\n"
-    )
+    assert capsys.readouterr().err == f"cotbert: stopped by SIGTERM; {words}\n"
 
 
 def test_a_closed_terminal_sends_it_twice(command):
     """The second one must not cut off what the first one's end still does."""
     ended = []
 
-    def work(_):
+    def work():
         try:
             send(signal.SIGHUP)
         finally:
@@ -94,15 +101,14 @@ def test_a_closed_terminal_sends_it_twice(command):
 
 def test_a_later_signal_interrupts_an_end_that_hangs(command, monkeypatch):
     monkeypatch.setattr(stop_signals_module, "ENDING_SECONDS", 0.2)
-
     ended = []
 
-    def work(_):
+    def work():
         try:
-            send(signal.SIGTERM)
+            send()
         finally:
             time.sleep(0.3)
-            send(signal.SIGTERM)
+            send()
             ended.append("without the later signal")
 
     assert command(work) == 143
@@ -111,38 +117,21 @@ def test_a_later_signal_interrupts_an_end_that_hangs(command, monkeypatch):
 
 def test_rays_handler_of_ctrl_c_is_not_asked(command):
     """It waits for the controller of a training, which may be busy for minutes."""
-
     asked = []
 
-    def work(_):
+    def work():
         signal.signal(signal.SIGINT, lambda *_: asked.append("Ray"))
-        send(signal.SIGTERM)
+        send()
 
     assert command(work) == 143
     assert asked == []
 
 
-def test_a_failure_that_the_signal_caused_is_no_failure(command, capsys):
-    """A scheduler stops all processes of a job: the driver sees its workers die."""
-
-    def work(_):
-        try:
-            send(signal.SIGTERM)
-        except KeyboardInterrupt:
-            raise RuntimeError("an actor died") from None
-
-    assert command(work) == 143
-    assert "stopped by SIGTERM" in capsys.readouterr().err
-
-
-def test_a_background_process_that_ignores_ctrl_c_is_ended_all_the_same(command):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    assert command(lambda _: send(signal.SIGTERM)) == 143
-
-
-def test_nohup_is_respected(command):
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert command(lambda _: os.kill(os.getpid(), signal.SIGHUP)) == 0
+def test_a_background_process_is_ended_and_nohup_is_respected(command):
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    assert command(send) == 143
+    assert command(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
 
 
 def test_a_handler_that_ray_installs_does_not_stay():
@@ -166,19 +155,17 @@ def test_an_exit_by_rays_handler_while_it_starts_is_the_signal():
         raise SystemExit(2)
 
 
-def dropped(number):
-    """What a library does that catches all exceptions."""
-    with restored_signal_handlers(), suppress(BaseException):
-        os.kill(os.getpid(), number)
-        time.sleep(1)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_a_library_drops_interrupts_at_the_end_of_its_block(number):
     """Ray's start drops exceptions at some places; the command would run to its end."""
+
+    def catch_all():
+        with restored_signal_handlers(), suppress(BaseException):
+            send(number)
+
     with stop_signals() as stop:
         with pytest.raises(KeyboardInterrupt):
-            dropped(number)
+            catch_all()
         assert stop.signal == number
     with stop_signals(), restored_signal_handlers():
         pass  # without a signal nothing is raised

@@ -1,13 +1,13 @@
-"""cotbert track-sync against a real MLflow server that is killed, absent or hangs."""
+"""cotbert track-sync against a real MLflow server that is killed or absent."""
 
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import time
 
 import pytest
+from trainings import result_of, training
 
 from pipelines.cli import main
 from pipelines.recording import upload_worker
@@ -18,15 +18,14 @@ from pipelines.storage.output_folder import UNTRACKED_FILE
 STEPS = 40
 
 
-def job(folder, *, parent=None, at_step=None):
-    """A job with all that one tells; at_step(step) is called before each step."""
+def job(folder, *, parent=None, at_steps=None):
+    """A job with all that one tells; a function may be called before a step."""
     folder.mkdir(parents=True, exist_ok=True)
     params, tags = {f"p{n}": n for n in range(150)}, {"mine": folder.name}
     with tracked_run("train", params, parent=parent, tags=tags, queue_folder=folder) as run:
         (folder / "mlflow_run_id").write_text(run.id or "")
         for step in range(STEPS):
-            if at_step is not None:
-                at_step(step)
+            (at_steps or {}).get(step, lambda: None)()
             run.metrics({"loss": 1 / (step + 1), "rate": float(step)}, step)
         run.tags({"notes": "n"})
         for name in ("report.html", "model/weights", "model/deep/file"):
@@ -38,143 +37,109 @@ def job(folder, *, parent=None, at_step=None):
     return run
 
 
-def check_whole(client, folder, parent=None):
-    """That MLflow holds all of the job, each thing once; the run."""
-    experiment = client.get_experiment_by_name("cotbert").experiment_id
-    (found,) = client.search_runs([experiment], f"tags.mine = '{folder.name}'")
-    run = client.get_run(found.info.run_id)
-    assert run.data.params == {f"p{n}": str(n) for n in range(150)}
-    for key, value in (("loss", lambda s: 1 / (s + 1)), ("rate", float)):
-        history = client.get_metric_history(run.info.run_id, key)
-        stored = [(m.step, m.value) for m in history]
-        assert sorted(stored) == [(step, value(step)) for step in range(STEPS)]
-    assert run.data.tags.items() >= {"job": "train", "notes": "n", "mine": folder.name}.items()
-    assert run.data.tags.get("mlflow.parentRunId") == parent
-    assert run.info.status == "FINISHED"
-    paths = [a.path for at in ("", "model", "model/deep") for a in client.list_artifacts(
-        run.info.run_id, at)]  # fmt: skip
-    assert sorted(paths) == [
-        *("model", "model/deep", "model/deep/file", "model/weights", "report.html")
-    ]
-    assert (folder / "mlflow_run_id").read_text() == run.info.run_id
-    assert json.loads((folder / "result.json").read_text())["mlflow_run_id"] == run.info.run_id
-    return run
+@pytest.fixture
+def find(server_client):
+    """The runs that a query finds."""
+
+    def search(query):
+        experiment = server_client.get_experiment_by_name("cotbert").experiment_id
+        return server_client.search_runs([experiment], query)
+
+    return search
+
+
+@pytest.fixture
+def check_whole(server_client, find):
+    """Check that MLflow holds all of a job, each thing once; the run."""
+
+    def check(folder, parent=None):
+        (found,) = find(f"tags.mine = '{folder.name}'")
+        run_id, run = found.info.run_id, server_client.get_run(found.info.run_id)
+        assert run.data.params == {f"p{n}": str(n) for n in range(150)}
+        for key, value in (("loss", lambda s: 1 / (s + 1)), ("rate", float)):
+            stored = [(m.step, m.value) for m in server_client.get_metric_history(run_id, key)]
+            assert sorted(stored) == [(step, value(step)) for step in range(STEPS)]
+        tags = {"job": "train", "notes": "n", "mine": folder.name}
+        assert run.data.tags.items() >= tags.items()
+        assert run.data.tags.get("mlflow.parentRunId") == parent
+        assert run.info.status == "FINISHED"
+        folders = ("", "model", "model/deep")
+        paths = [a.path for at in folders for a in server_client.list_artifacts(run_id, at)]
+        model = ["model", "model/deep", "model/deep/file", "model/weights"]
+        assert sorted(paths) == [*model, "report.html"]
+        assert (folder / "mlflow_run_id").read_text() == run_id
+        assert result_of(folder)["mlflow_run_id"] == run_id
+        return run
+
+    return check
 
 
 @pytest.mark.real
 def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
-    server, server_client, tmp_path, capsys
+    server, server_client, find, check_whole, tmp_path, capsys
 ):
     folder = tmp_path / "killed" / "seed-0"
     with tracked_run("train-seeds", {}, queue_folder=folder.parent) as outer:
-
-        def at_step(step):
-            if step == STEPS // 2:
-                server.kill()
-
-        job(folder, parent=outer.key, at_step=at_step)
+        job(folder, parent=outer.key, at_steps={STEPS // 2: server.kill})
     waiting = OfflineQueue(folder).waiting()
     assert waiting >= STEPS // 2
-    assert f"{waiting} records wait for MLflow: `cotbert track-sync {folder}` sends them" in (
-        capsys.readouterr().err
-    )
+    advice = f"{waiting} records wait for MLflow: `cotbert track-sync {folder}` sends them"
+    assert advice in capsys.readouterr().err
     assert main(["track-sync", str(folder.parent)]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.startswith(
-        f"cotbert: the job failed: MLflow at {server.uri} did not answer ("
-    )
-    assert captured.err.count("\n") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cotbert: the job failed: MLflow at {server.uri} did not answer (")
     assert OfflineQueue(folder).waiting() == waiting
 
     server.start()
     again = (folder / UNTRACKED_FILE).read_bytes()
     assert main(["track-sync", str(folder.parent)]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert rows[-1].split() == ["seed-0", outer_child(server_client, outer), str(waiting), "0", "0"]
-    check_whole(server_client, folder, outer.id)
+    (child,) = find(f"tags.`mlflow.parentRunId` = '{outer.id}'")
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.split() == ["seed-0", child.info.run_id, str(waiting), "0", "0"]
+    check_whole(folder, outer.id)
     assert server_client.get_run(outer.id).info.status == "FINISHED"
 
     # As after a kill between sending and removing: all is sent again, and nothing changes.
     (folder / UNTRACKED_FILE).write_bytes(again)
     assert main(["track-sync", str(folder)]) == 0
-    check_whole(server_client, folder, outer.id)
+    check_whole(folder, outer.id)
     assert main(["track-sync", str(folder.parent)]) == 2
     assert "nothing waits for MLflow in" in capsys.readouterr().err
 
 
-def outer_child(client, outer):
-    experiment = client.get_experiment_by_name("cotbert").experiment_id
-    query = f"tags.`mlflow.parentRunId` = '{outer.id}'"
-    (child,) = client.search_runs([experiment], query)
-    return child.info.run_id
-
-
 @pytest.mark.real
 def test_runs_that_began_without_a_server_are_made_with_their_own_times(
-    server, server_client, tmp_path, capsys
+    server, find, check_whole, tmp_path
 ):
     server.kill()
-    began = int(time.time() * 1000)  # MLflow keeps whole milliseconds
-    with tracked_run(
-        "compare", {}, tags={"mine": "absent"}, queue_folder=tmp_path / "absent"
-    ) as outer:
-        child = job(tmp_path / "absent" / "entry" / "seed-7", parent=outer.key)
+    began, above = int(time.time() * 1000), tmp_path / "absent"  # MLflow keeps whole milliseconds
+    with tracked_run("compare", {}, tags={"mine": "absent"}, queue_folder=above) as outer:
+        child = job(above / "entry" / "seed-7", parent=outer.key)
     ended = int(time.time() * 1000) + 1
     assert (outer.id, child.id) == (None, None)
     server.start()
     # Of the child alone: its parent, above the folder, is made since the child needs it.
-    assert main(["track-sync", str(tmp_path / "absent" / "entry")]) == 0
-    experiment = server_client.get_experiment_by_name("cotbert").experiment_id
-    (parent,) = server_client.search_runs([experiment], "tags.mine = 'absent'")
-    run = check_whole(server_client, tmp_path / "absent" / "entry" / "seed-7", parent.info.run_id)
+    assert main(["track-sync", str(above / "entry")]) == 0
+    (parent,) = find("tags.mine = 'absent'")
+    run = check_whole(above / "entry" / "seed-7", parent.info.run_id)
     assert began <= run.info.start_time <= run.info.end_time <= ended
     assert began <= parent.info.start_time <= run.info.start_time
-    assert server_client.get_run(parent.info.run_id).info.status == "RUNNING"
+    assert parent.info.status == "RUNNING"
     assert main(["track-sync", str(tmp_path)]) == 0
-    assert server_client.get_run(parent.info.run_id).info.status == "FINISHED"
-    assert len(server_client.search_runs([experiment], "tags.mine = 'absent'")) == 1
+    (parent,) = find("tags.mine = 'absent'")
+    assert parent.info.status == "FINISHED"
     assert not list(tmp_path.rglob(UNTRACKED_FILE))
-    capsys.readouterr()
 
 
 @pytest.mark.real
 def test_a_server_that_comes_back_gets_all_without_a_command(
-    server, server_client, tmp_path, monkeypatch, capsys
+    server, check_whole, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(upload_worker, "PAUSE_SECONDS", 0.0)
-    folder = tmp_path / "back"
-
-    def at_step(step):
-        if step == 10:
-            server.kill()
-        if step == 20:
-            server.start()
-
-    job(folder, at_step=at_step)
-    check_whole(server_client, folder)
-    assert not (folder / UNTRACKED_FILE).exists()
+    job(tmp_path / "back", at_steps={10: server.kill, 20: server.start})
+    check_whole(tmp_path / "back")
+    assert not (tmp_path / "back" / UNTRACKED_FILE).exists()
     assert "did not answer" in capsys.readouterr().err
-
-
-@pytest.mark.real
-def test_a_server_that_hangs_is_not_waited_for_at_every_call(
-    server, server_client, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
-    folder = tmp_path / "hanging"
-
-    def at_step(step):
-        if step == 5:
-            server.signal(signal.SIGSTOP)
-
-    try:
-        job(folder, at_step=at_step)
-    finally:
-        server.signal(signal.SIGCONT)
-    assert OfflineQueue(folder).waiting() > 30
-    assert main(["track-sync", str(tmp_path)]) == 0
-    check_whole(server_client, folder)
-    capsys.readouterr()
 
 
 @pytest.mark.real
@@ -198,15 +163,7 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
     text.write_text("\n".join(f"{who} walks {n} miles" for who in "abc" for n in range(4)))
     prepare = ["prepare", "--input", str(text), "--encoder", bert_folder, "--output", str(corpus)]
     sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
-    train = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
-    train += [
-        "--seeds",
-        "2",
-        "--log-model",
-        "--output",
-        str(runs),
-        *(w for s in sets for w in ("--set", s)),
-    ]
+    train = training(bert_folder, corpus, runs, *sets, flags=["--seeds", "2", "--log-model"])
     assert (main(prepare), main(train)) == (0, 0)
     stderr = capsys.readouterr().err
     folders = [corpus, runs, runs / "seed-0", runs / "seed-1"]
@@ -214,14 +171,10 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert main(["track-sync", str(tmp_path / "done")]) == 0
-    ids = [json.loads((f / "result.json").read_text())["mlflow_run_id"] for f in folders]
+    ids = [result_of(folder)["mlflow_run_id"] for folder in folders]
     found = [own_store.get_run(run_id) for run_id in ids]
-    assert [run.info.run_name for run in found] == [
-        "prepare / corpus",
-        "train-seeds / runs",
-        "quickstart seed 0",
-        "quickstart seed 1",
-    ]
+    names = ["prepare / corpus", "train-seeds / runs", "quickstart seed 0", "quickstart seed 1"]
+    assert [run.info.run_name for run in found] == names
     assert {run.info.status for run in found} == {"FINISHED"}
     parents = [run.data.tags.get("mlflow.parentRunId") for run in found]
     assert parents == [None, None, ids[1], ids[1]]

@@ -24,13 +24,9 @@ def no_pause(monkeypatch):
 class Breaking:
     """An MLflow client whose calls fail."""
 
-    def __init__(self, error="no space\nleft"):
-        self.calls, self.error = 0, error
-
     def __getattr__(self, name):
         def call(*args, **kwargs):
-            self.calls += 1
-            raise OSError(self.error)
+            raise OSError("no space\nleft")
 
         return call
 
@@ -39,7 +35,8 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "w").write_text("w")
-    with tracked_run("train", {"encoder": "x", "seed": 3, "dropout": None}) as run:
+    many = {f"p{n}": n for n in range(250)}
+    with tracked_run("train", {"dropout": None, "long": "x" * 10_000, **many}) as run:
         run.metrics({"loss": 2.0, "rate": 5}, step=1)
         run.metrics({"loss": 1.0}, step=2)
         run.artifact(tmp_path / "a.txt")
@@ -47,15 +44,12 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     found = own_store.get_run(run.id)
     assert own_store.get_experiment(found.info.experiment_id).name == EXPERIMENT
     assert (found.info.run_name, found.info.status) == ("train", "FINISHED")
-    assert found.data.params == {"encoder": "x", "seed": "3", "dropout": "None"}
+    texts = {name: str(value) for name, value in many.items()}
+    assert found.data.params == {"dropout": "None", "long": "x" * 6000, **texts}
     losses = own_store.get_metric_history(run.id, "loss")
     assert [(m.step, m.value) for m in losses] == [(1, 2.0), (2, 1.0)]
     assert found.data.metrics == {"loss": 1.0, "rate": 5.0}
-    tags = {
-        "job": "train",
-        "commit": tracking.commit(),
-        "mlflow.source.name": "cotbert train",
-    }
+    tags = {"job": "train", "commit": tracking.commit(), "mlflow.source.name": "cotbert train"}
     assert tags.items() <= found.data.tags.items()
     assert all(found.data.tags[f"version.{name}"] for name in tracking.VERSIONED)
     names = [a.path for folder in ("", "model") for a in own_store.list_artifacts(run.id, folder)]
@@ -77,20 +71,27 @@ def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
     assert not (tmp_path / "mlflow.db").exists()
 
 
-def test_many_and_long_params_are_kept(own_store):
-    values = {f"p{n}": n for n in range(250)} | {"long": "x" * 10_000}
-    with tracked_run("train", values) as run:
-        pass
-    params = own_store.get_run(run.id).data.params
-    assert len(params) == 251
-    assert params["long"] == "x" * 6000
-
-
 def test_a_run_is_shown_under_its_parent(own_store):
     with tracked_run("quickstart", {}) as outer, tracked_run("train", {}, parent=outer.id) as inner:
         pass
-    assert own_store.get_run(inner.id).data.tags["mlflow.parentRunId"] == outer.id
-    assert own_store.get_run(outer.id).data.tags.get("mlflow.parentRunId") is None
+    parents = [own_store.get_run(r.id).data.tags.get("mlflow.parentRunId") for r in (inner, outer)]
+    assert parents == [outer.id, None]
+
+
+def failing_job(error, client=None):
+    """A run whose job raises, after the store has broken if a client is given; its id."""
+    runs = []
+
+    def job():
+        with tracked_run("train", {}) as run:
+            runs.append(run.id)
+            run._client = client or run._client
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        job()
+    assert raised.value is error
+    return runs[0]
 
 
 @pytest.mark.parametrize(
@@ -102,17 +103,13 @@ def test_a_run_is_shown_under_its_parent(own_store):
     ],
 )
 def test_a_run_whose_job_raises_says_so(own_store, error, status, text):
-    runs = []
-
-    def job():
-        with tracked_run("train", {}) as run:
-            runs.append(run.id)
-            raise error
-
-    with pytest.raises(type(error)):
-        job()
-    found = own_store.get_run(runs[0])
+    found = own_store.get_run(failing_job(error))
     assert (found.info.status, found.data.tags["error"]) == (status, text)
+
+
+def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, capsys):
+    failing_job(ValueError("the job's own"), Breaking())
+    assert "2 calls to MLflow failed" in capsys.readouterr().err
 
 
 def test_an_unreachable_server_is_a_warning(monkeypatch, capsys):
@@ -169,17 +166,6 @@ def test_a_call_is_tried_again_before_it_is_lost(capsys):
     run.metrics({"loss": 1.0})
     assert (len(tries), run.lost) == (2, 0)
     assert capsys.readouterr().err == ""
-
-
-def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, capsys):
-    def job():
-        with tracked_run("train", {}) as run:
-            run._client = Breaking()
-            raise ValueError("the job's own")
-
-    with pytest.raises(ValueError, match="the job's own"):
-        job()
-    assert "2 calls to MLflow failed" in capsys.readouterr().err
 
 
 def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it(

@@ -11,7 +11,6 @@ from tiny_corpus import write_corpus
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
 from cotbert_core.settings import override
 from pipelines.cli import main
 from pipelines.pretrain import pretrain
@@ -21,45 +20,36 @@ from pipelines.pretraining.packed_corpus import Packing, packed_corpus
 from pipelines.recipes import RECIPES
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data
+from pipelines.training.inputs import check_inputs
 
-WORDS = (
-    *("man", "woman", "dogs", "children", "penguin", "guitar"),
-    *("stage", "field", "ice", "oil", "price", "frogs"),
-)
+WORDS = ("man", "woman", "dogs", "children", "penguin", "guitar", "stage", "field", "ice", "oil")
 
 
-def texts(count, seed=0):
-    random = np.random.default_rng(seed)
-    lines = [" ".join(random.choice(WORDS, random.integers(2, 9))) for _ in range(count)]
-    return [f"{line} {number}" for number, line in enumerate(lines)]
-
-
-@pytest.fixture
-def plain(tmp_path, bert_folder):
-    every = texts(120)
-    return Corpus.open(write_corpus(tmp_path / "plain", bert_folder, every[:50], every[50:]))
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, bert_folder):
+    """120 texts of different lengths in two parts."""
+    random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("corpora") / "plain"
+    texts = [f"{' '.join(random.choice(WORDS, random.integers(2, 9)))} {n}" for n in range(120)]
+    return Corpus.open(write_corpus(folder, bert_folder, texts[:50], texts[50:]))
 
 
 @pytest.fixture
-def in_documents(tmp_path, bert_folder):
+def in_documents(tmp_path, plain, bert_folder):
     """The rows of 30 documents, in no order, as a shuffled corpus has them."""
-    every = texts(120)
-    folder = write_corpus(
-        tmp_path / "documents", bert_folder, every[:50], every[50:], documents={"by": "row"}
-    )
-    order, start = np.random.default_rng(1).permutation(120), 0
-    for path in sorted(folder.glob("data/part-*.parquet")):
+    texts = list(plain.texts().values())
+    folder = write_corpus(tmp_path / "documents", bert_folder, texts[:50], texts[50:],
+                          documents={"by": "row"})  # fmt: skip
+    order = np.random.default_rng(1).permutation(120)
+    for path, own in zip(sorted(folder.glob("data/part-*")), np.split(order, [50]), strict=True):
         table = pq.read_table(path)
-        own = order[start : start + len(table)]
-        start += len(table)
         table = table.append_column("document", pa.array(own // 4 + 10**12))
         table = table.append_column("position", pa.array(own % 4, pa.int32()))
         pq.write_table(table, path)
     return Corpus.open(folder)
 
 
-def packing(corpus, bert_folder, capacity=30, **more):
-    return Packing(corpus, capacity, bert_folder, load_tokenizer(bert_folder).hash, **more)
+def packing(corpus, bert_folder, capacity=30):
+    return Packing(corpus, capacity, bert_folder, load_tokenizer(bert_folder).hash)
 
 
 def lists(ragged):
@@ -75,23 +65,20 @@ def slow_rows(sentences, capacity):
             rows.append([])
         rows[-1] += ids
         last = document
-    return rows
+    return sorted(rows)
 
 
 def test_rows_are_packed_part_by_part(plain, bert_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PART_ROWS", 10)
     packed, dev = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
-    ids = list(plain.sentences())
-    expected = slow_rows([(int(n >= 50), row) for n, row in enumerate(ids)], 30)
-    found = lists(packed.sentences()) + lists(dev)
-    assert sorted(found) == sorted(expected)
-    assert max(map(len, found)) <= 30
+    expected = slow_rows([(int(n >= 50), row) for n, row in enumerate(plain.sentences())], 30)
+    assert sorted(lists(packed.sentences()) + lists(dev)) == expected
+    assert max(map(len, expected)) <= 30
     assert len(packed.part_rows()) > 2
-    assert len(packed) + len(dev) == len(expected)
+    assert len(dev) == min(20, len(expected) // 5)
     facts = packed.manifest["packed"]
-    assert facts["sentences"] == 120
-    assert facts["held_out"] == len(dev) == min(20, len(expected) // 5)
-    assert facts["cut_sentences"] == 0
+    assert (facts["sentences"], facts["held_out"], facts["cut_sentences"]) == (120, len(dev), 0)
+    assert packed.manifest["source"] == plain.manifest["source"]
     settings = override(RECIPES["mlm-base"](), {"max_length": 30, "batch_size": 4})
     assert len(open_data(packed, None, settings)) == len(packed)
 
@@ -105,10 +92,10 @@ def test_a_row_has_sentences_of_one_document_in_their_order(
     table = in_documents.table(["input_ids", "document", "position"]).to_pylist()
     table.sort(key=lambda row: (row["document"], row["position"]))
     expected = slow_rows([(row["document"], row["input_ids"]) for row in table], 30)
-    assert sorted(lists(packed.sentences()) + lists(dev)) == sorted(expected)
+    assert sorted(lists(packed.sentences()) + lists(dev)) == expected
     assert packed.manifest["packed"]["by_documents"]
     shuffled = slow_rows([(0, row) for row in in_documents.sentences()], 30)
-    assert sorted(shuffled) != sorted(expected), "premise: the order matters"
+    assert shuffled != expected, "premise: the order matters"
 
 
 def test_the_held_out_rows_are_those_of_the_smallest_digests(
@@ -134,36 +121,33 @@ def test_too_little_text_is_refused(tmp_path, bert_folder):
 
 
 def test_a_new_encoder_has_the_size_and_the_words_of_the_corpus(plain, tmp_path):
-    new = NewEncoder(2, 128, 200)
-    make_encoder(new, plain, tmp_path / "encoder", seed=0)
+    def made(name, new):
+        make_encoder(new, plain, tmp_path / name, seed=0)
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    before = made("encoder", NewEncoder(2, 128, 200))
     backbone = load_backbone(str(tmp_path / "encoder"))
     config = backbone.model.config
     assert (config.num_hidden_layers, config.hidden_size) == (2, 128)
     assert (config.num_attention_heads, config.intermediate_size) == (2, 512)
     assert not load_mlm_head(backbone).fresh
-    tokens = backbone.tokenizer.hf.tokenize("Penguin guitar")
-    assert tokens == ["penguin", "guitar"]
-    before = (tmp_path / "encoder" / "model.safetensors").read_bytes()
-    make_encoder(new, plain, tmp_path / "encoder", seed=0)
-    make_encoder(new, plain, tmp_path / "again", seed=0)
-    for folder in ("encoder", "again"):
-        assert (tmp_path / folder / "model.safetensors").read_bytes() == before
+    assert backbone.tokenizer.hf.tokenize("Penguin guitar") == ["penguin", "guitar"]
+    for name in ("encoder", "again"):
+        assert made(name, NewEncoder(2, 128, 200)) == before
     with pytest.raises(UserError, match="holds a new encoder of another size, vocabulary, seed"):
-        make_encoder(NewEncoder(2, 128, 300), plain, tmp_path / "encoder", seed=0)
-    make_encoder(NewEncoder(1, 100, 200, cased=True), plain, tmp_path / "cased", seed=0)
+        made("encoder", NewEncoder(2, 128, 300))
+    made("cased", NewEncoder(1, 100, 200, cased=True))
     assert load_tokenizer(str(tmp_path / "cased")).hf.tokenize("Penguin") != ["penguin"]
 
 
-def test_texts_are_tokenized_again_for_a_new_encoder(plain, bert_folder, tmp_path):
+def test_texts_are_tokenized_again_for_a_new_encoder(plain, tmp_path):
+    name = str(tmp_path / "encoder")
     make_encoder(NewEncoder(1, 32, 200), plain, tmp_path / "encoder", seed=0)
-    tokenizer = load_tokenizer(str(tmp_path / "encoder"))
-    again = Packing(
-        plain, 30, str(tmp_path / "encoder"), tokenizer.hash, lambda t: tokenizer(t, 30)
-    )
+    tokenizer = load_tokenizer(name)
+    again = Packing(plain, 30, name, tokenizer.hash, lambda texts: tokenizer(texts, 30))
     packed, dev = packed_corpus(again, tmp_path / "packed")
-    packed.check_tokenizer(str(tmp_path / "encoder"), tokenizer.hash, 30)
-    words = tokenizer.hf.decode(dev[0]).split()
-    assert set(words) & set(WORDS)
+    packed.check_tokenizer(name, tokenizer.hash, 30)
+    assert set(tokenizer.hf.decode(dev[0]).split()) & set(WORDS)
 
 
 @pytest.mark.parametrize("text", ["4", "4x", "0x256", "4x256x1", "4X256", "-1x5"])
@@ -172,38 +156,25 @@ def test_a_size_that_is_none_is_refused(text):
         parse_size(text)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method.packed_length": 200}, "packed_length is 200 and the encoder .* at most 128"),
-        ({"encoder": "roberta"}, "was tokenized for"),
-    ],
-)
-def test_mistakes_are_found_before_anything_starts(
-    plain, bert_folder, roberta_folder, tmp_path, changes, message
+def test_other_encoders_methods_and_packed_corpora_are_refused(
+    plain, bert_folder, roberta_folder, tmp_path
 ):
-    if "encoder" in changes:
-        changes = {"encoder": roberta_folder}
-    settings = override(RECIPES["mlm-base"](), {"encoder": bert_folder, **changes})
-    with pytest.raises(UserError, match=message):
-        pretrain(settings, plain, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_other_methods_and_packed_corpora_are_refused(plain, bert_folder, tmp_path):
-    packed, _ = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
     settings = override(RECIPES["mlm-base"](), {"encoder": bert_folder})
-    with pytest.raises(UserError, match="is packed already and has no texts"):
-        pretrain(settings, packed, tmp_path / "out")
-    with pytest.raises(UserError, match="pretraining needs a recipe of method mlm"):
-        pretrain(RECIPES["simcse-base"](), plain, tmp_path / "out")
-    from pipelines.training.inputs import check_inputs
-
+    packed, _ = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
+    long = override(settings, {"method.packed_length": 200})
+    for given, corpus, message in (
+        (long, plain, "packed_length is 200 and the encoder .* at most 128"),
+        (override(settings, {"encoder": roberta_folder}), plain, "was tokenized for"),
+        (settings, packed, "is packed already and has no texts"),
+        (RECIPES["simcse-base"](), plain, "pretraining needs a recipe of method mlm"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pretrain(given, corpus, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
     few = override(settings, {"batch_size": 4, "max_length": 30})
     assert check_inputs(few, packed)
     with pytest.raises(UserError, match="which is not packed into rows: train mlm by"):
         check_inputs(few, plain)
-    assert read_json(packed.path / "manifest.json")["source"] == plain.manifest["source"]
 
 
 @pytest.mark.parametrize(

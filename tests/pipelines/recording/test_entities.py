@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.store import send
@@ -17,53 +18,38 @@ class Corpus(SimpleNamespace):
         return 1234
 
 
-@pytest.fixture
-def recorded(own_store, tmp_path):
-    """A finished run with a corpus and a model, each recorded twice, as by a resumed job."""
+def test_a_run_has_its_corpus_its_model_once_and_a_description(own_store, tmp_path):
+    """Both are recorded twice, as by a resumed job."""
     corpus = Corpus(path=tmp_path / "corpora" / "mine", digest="0123456789abcdef")
-    model = tmp_path / "runs" / "a.b" / "model"
+    folder = tmp_path / "runs" / "a.b" / "model"
     about = "Trains on postgresql://me:secret@host/texts."
     with tracked_run("train", {}, about=about, home=tmp_path) as run:
         for _ in range(2):
             run.dataset(corpus)
-            run.model(model, {"method": "simcse", "long": "x" * 999}, {"dev_spearman": 71.5}, 40)
-    return own_store.get_run(run.id)
+            run.model(folder, {"method": "simcse", "long": "x" * 999}, {"dev_spearman": 71.5}, 40)
+    found = own_store.get_run(run.id)
 
-
-def test_the_corpus_is_a_dataset_of_the_run(recorded, tmp_path):
-    (used,) = recorded.inputs.dataset_inputs
+    (used,) = found.inputs.dataset_inputs
     assert (used.dataset.name, used.dataset.digest) == ("mine", "0123456789abcdef")
     assert json.loads(used.dataset.profile) == {"num_rows": 1234}
-    assert json.loads(used.dataset.source) == {"uri": str(tmp_path / "corpora" / "mine")}
+    assert json.loads(used.dataset.source) == {"uri": str(corpus.path)}
     assert {tag.key: tag.value for tag in used.tags} == {"mlflow.data.context": "training"}
 
-
-def test_the_model_is_a_logged_model_of_the_run_once_and_without_files(
-    recorded, own_store, tmp_path
-):
-    (output,) = recorded.outputs.model_outputs
-    model = own_store.get_logged_model(output.model_id)
-    assert (model.name, model.source_run_id, str(model.status)) == (
-        "a-b",
-        recorded.info.run_id,
-        "READY",
-    )
-    assert model.tags["model_folder"] == str(tmp_path / "runs" / "a.b" / "model")
+    (output,) = found.outputs.model_outputs
+    (model,) = own_store.search_logged_models([found.info.experiment_id])
+    assert model.model_id == output.model_id
+    assert (model.name, model.source_run_id, str(model.status)) == ("a-b", run.id, "READY")
+    assert model.tags["model_folder"] == str(folder)
     assert model.params == {"method": "simcse", "long": "x" * 250}
     (metric,) = model.metrics
     assert (metric.key, metric.value, metric.step) == ("dev_spearman", 71.5, 40)
-    assert len(own_store.search_logged_models([recorded.info.experiment_id])) == 1
 
-
-def test_the_description_says_what_the_run_did_without_credentials(recorded):
-    shown = recorded.data.tags[DESCRIPTION_TAG]
+    shown = found.data.tags[DESCRIPTION_TAG]
     assert shown.startswith("Trains on postgresql://")
     assert "secret" not in shown
 
 
 def test_a_server_without_logged_models_refuses_and_the_queue_goes_on():
-    from mlflow.exceptions import MlflowException
-
     def answer(*_, **__):
         error = MlflowException("no such path")
         error.error_code = "ENDPOINT_NOT_FOUND"

@@ -6,6 +6,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from pipelines.recording import tracking, upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
@@ -18,8 +20,8 @@ from pipelines.storage.output_folder import KEYS_FILE, REFUSED_FILE, UNTRACKED_F
 class Fake:
     """An MLflow client that tells what it was called with, and fails while it is `down`."""
 
-    def __init__(self, down=False, takes=0.0):
-        self.down, self.takes, self.tries, self.received = down, takes, 0, []
+    def __init__(self):
+        self.down, self.takes, self.tries, self.received = False, 0.0, 0, []
         self.clock, self.made = 0.0, {}
 
     def _call(self, *call):
@@ -31,18 +33,15 @@ class Fake:
 
     def log_batch(self, run_id, metrics=(), params=(), tags=()):
         if any(p.key == "changed" for p in params):
-            raise refusal()
-        self._call(run_id, *(f"{m.key}{m.step}" for m in metrics), *(p.key for p in params),
-                   *(t.key for t in tags))  # fmt: skip
+            raise MlflowException("was another value", error_code=INVALID_PARAMETER_VALUE)
+        names = [f"{m.key}{m.step}" for m in metrics], [one.key for one in (*params, *tags)]
+        self._call(run_id, *names[0], *names[1])
 
     def set_terminated(self, run_id, status, end_time):
         self._call(run_id, status)
 
     def update_run(self, run_id, status):
         self._call(run_id, status)
-
-    def log_artifact(self, run_id, path, folder):
-        self._call(run_id, path)
 
     def get_experiment_by_name(self, name):
         self._call("experiment")
@@ -60,13 +59,6 @@ class Fake:
         return SimpleNamespace(info=SimpleNamespace(run_id=run))
 
 
-def refusal():
-    from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
-
-    return MlflowException("was another value", error_code=INVALID_PARAMETER_VALUE)
-
-
 @pytest.fixture
 def fake(monkeypatch):
     client = Fake()
@@ -75,17 +67,25 @@ def fake(monkeypatch):
     return client
 
 
-def run_of(fake, folder):
-    return Run(fake, "id", UploadWorker(OfflineQueue(folder), fake, clock=lambda: fake.clock))
+@pytest.fixture
+def run(fake, tmp_path):
+    """A run in the store, with a queue."""
+    return Run(fake, "id", UploadWorker(OfflineQueue(tmp_path), fake, clock=lambda: fake.clock))
+
+
+def waiting(folder, file=UNTRACKED_FILE):
+    return [json.loads(line) for line in (folder / file).open()]
 
 
 def kinds(folder):
-    return [json.loads(line)["kind"] for line in (folder / UNTRACKED_FILE).open()]
+    return [record["kind"] for record in waiting(folder)]
 
 
-def test_what_the_store_takes_leaves_no_file(tmp_path):
-    fake = Fake()
-    run = run_of(fake, tmp_path)
+def params(run, **values):
+    return {"kind": "params", "run": run, "time": 1, "values": values}
+
+
+def test_what_the_store_takes_leaves_no_file(fake, run, tmp_path):
     run.params({"a": 1})
     run.metrics({"loss": 1.0}, step=3)
     run.end("FINISHED")
@@ -93,9 +93,8 @@ def test_what_the_store_takes_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_waits_is_sent_first_and_in_order(tmp_path):
-    fake = Fake(down=True)
-    run = run_of(fake, tmp_path)
+def test_what_waits_is_sent_first_and_in_order(fake, run, tmp_path):
+    fake.down = True
     run.params({"a": 1})
     for step in (1, 2, 3):
         run.metrics({"loss": float(step)}, step)
@@ -109,42 +108,39 @@ def test_what_waits_is_sent_first_and_in_order(tmp_path):
     assert not (tmp_path / UNTRACKED_FILE).exists()
 
 
-def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(tmp_path, capsys):
-    fake = Fake(down=True)
-    run = run_of(fake, tmp_path)
-    tries = []
+def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(
+    fake, run, tmp_path, capsys
+):
+    fake.down, tries = True, [0]
     for second in range(25):
         fake.clock = float(second)
         run.metrics({"loss": 1.0}, second)
         tries.append(fake.tries)
-    assert [s for s in range(25) if s == 0 or tries[s] > tries[s - 1]] == [0, 10, 20]
+    assert [second for second in range(25) if tries[second + 1] > tries[second]] == [0, 10, 20]
     run.end("FINISHED")
     assert fake.tries == 4
     first, last = capsys.readouterr().err.splitlines()
-    assert first.endswith(
-        f"(connection refused); {tmp_path / UNTRACKED_FILE} stores the records until it does"
-    )
-    assert last == (
-        f"warning: 26 records wait for MLflow: `cotbert track-sync {tmp_path}` sends them"
+    stored = f"(connection refused); {tmp_path / UNTRACKED_FILE} stores the records until it does"
+    assert first.endswith(stored)
+    assert (
+        last == f"warning: 26 records wait for MLflow: `cotbert track-sync {tmp_path}` sends them"
     )
 
 
 @pytest.mark.parametrize("down", [True, False])
-def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(tmp_path, down):
-    fake = Fake(down=down, takes=4.0)
-    run = run_of(fake, tmp_path)
-    while fake.clock < 4000:
+def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(fake, run, down):
+    fake.down, fake.takes = down, 4.0
+    while fake.clock < 1000:
         fake.clock += 1.0
         run.metrics({"loss": 1.0}, round(fake.clock))
-    assert 4000 * 0.07 < fake.tries * 4.0 < 4000 * 0.1
+    assert 1000 * 0.07 < fake.tries * 4.0 < 1000 * 0.1
 
 
-def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
-    fake, box = Fake(), OfflineQueue(tmp_path)
-    create = create_record("train", None, {"kind": "x"})
+def test_a_kill_between_sending_and_removing_repeats_the_same_calls(fake, tmp_path):
+    box, create = OfflineQueue(tmp_path), create_record("train", None, {"kind": "x"})
     box.record_run_id(create["run"], None)
     box.add(create)
-    box.add({"kind": "params", "run": create["run"], "time": 1, "values": {"a": "1"}})
+    box.add(params(create["run"], a="1"))
     before = (tmp_path / UNTRACKED_FILE).read_bytes()
     for _ in range(2):
         (tmp_path / UNTRACKED_FILE).write_bytes(before)
@@ -155,74 +151,63 @@ def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
     assert [call for call in fake.received if "a" in call] == [("run0", "a")] * 2
 
 
-def test_a_half_written_line_of_a_killed_process_is_passed_over(tmp_path):
-    fake, box = Fake(), OfflineQueue(tmp_path)
-    box.add({"kind": "params", "run": "id", "time": 1, "values": {"a": "1"}})
+def test_a_half_written_line_of_a_killed_process_is_passed_over(fake, tmp_path):
+    box = OfflineQueue(tmp_path)
+    box.add(params("id", a="1"))
     with box.path.open("a") as file:
         file.write('{"kind": "par')
-    box.add({"kind": "params", "run": "id", "time": 1, "values": {"b": "1"}})
+    box.add(params("id", b="1"))
     while box.send_first(fake):
         pass
     assert fake.received == [("id", "a"), ("id", "b")]
     assert box.empty
 
 
-def test_what_the_store_refuses_is_put_aside_alone(tmp_path, capsys):
-    fake = Fake()
-    run = run_of(fake, tmp_path)
+def test_what_the_store_refuses_is_put_aside_alone(fake, run, tmp_path, capsys):
     run.params({"a": 1, "changed": 2, "b": 3})
     run.artifact(tmp_path / "gone")
     run.metrics({"loss": float("nan")}, step=1)
     run.end("FINISHED")
     assert fake.received == [("id", "a"), ("id", "b"), ("id", "loss1"), ("id", "FINISHED")]
-    aside = [json.loads(line) for line in (tmp_path / REFUSED_FILE).open()]
-    assert [record["kind"] for record in aside] == ["params", "artifact"]
-    assert aside[0]["values"] == {"changed": "2"}
-    assert aside[0]["refused"].endswith("was another value")
+    changed, gone = waiting(tmp_path, REFUSED_FILE)
+    assert (changed["kind"], changed["values"]) == ("params", {"changed": "2"})
+    assert changed["refused"].endswith("was another value")
+    assert gone["kind"] == "artifact"
     stderr = capsys.readouterr().err
     assert stderr == f"warning: MLflow refused 2 records: {tmp_path / REFUSED_FILE}\n"
 
 
 def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, fake):
-    fake.down = True
-    child_folder = tmp_path / "seed-0"
+    fake.down, below = True, tmp_path / "seed-0"
     with tracked_run("compare", {"a": 1}, queue_folder=tmp_path) as parent:
         parent_key = parent.key
-        with tracked_run(
-            "train", {}, parent=parent.key, tags={"t": "x"}, queue_folder=child_folder
-        ) as c:
-            (child_folder / "mlflow_run_id").write_text(c.id or "")
-            (child_folder / "result.json").write_text('{"mlflow_run_id": null, "loss": 1}')
+        with tracked_run("train", {}, parent=parent_key, tags={"t": "x"}, queue_folder=below) as c:
+            (below / "mlflow_run_id").write_text(c.id or "")
+            (below / "result.json").write_text('{"mlflow_run_id": null, "loss": 1}')
             assert (parent.id, c.id) == (None, None)
             fake.down = False
     assert (parent.id, c.id) == ("run0", "run1"), "the child's last call makes both"
-    key = next(iter(OfflineQueue(child_folder).keys()))
+    (key,) = OfflineQueue(below).keys()
     assert fake.made["run1"] == {"t": "x", KEY_TAG: key, "mlflow.parentRunId": "run0"}
     assert fake.made["run0"][KEY_TAG] == parent_key
-    assert (child_folder / "mlflow_run_id").read_text() == "run1"
-    assert json.loads((child_folder / "result.json").read_text()) == {
-        "mlflow_run_id": "run1",
-        "loss": 1,
-    }
+    assert (below / "mlflow_run_id").read_text() == "run1"
+    result = json.loads((below / "result.json").read_text())
+    assert result == {"mlflow_run_id": "run1", "loss": 1}
     assert next(call[1] for call in fake.received if call[0] == "run0") == "made"
     assert fake.received[-1] == ("run0", "FINISHED")
     assert not list(tmp_path.rglob(UNTRACKED_FILE))
 
 
 def test_a_resumed_run_continues_with_the_one_that_waits(tmp_path, fake):
-    fake.down = True
-    for _ in range(2):
+    for fake.down in (True, True, False):
         with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
             pass
-    assert kinds(tmp_path).count("create") == 1
-    assert kinds(tmp_path).count("reopen") == 1
-    fake.down = False
-    with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
-        pass
+        if fake.down:
+            found = kinds(tmp_path)
+    assert (found.count("create"), found.count("reopen")) == (1, 1)
     assert (list(fake.made), run.id) == (["run0"], "run0")
-    assert [call[1] for call in fake.received if call[-1] in ("RUNNING", "FINISHED")] == [
-        *("FINISHED", "RUNNING", "FINISHED", "RUNNING", "FINISHED")
-    ]
+    states = [call[1] for call in fake.received if call[-1] in ("RUNNING", "FINISHED")]
+    assert states == ["FINISHED", "RUNNING", "FINISHED", "RUNNING", "FINISHED"]
 
 
 def test_a_parent_that_no_folder_knows_is_left_out_with_a_warning(tmp_path, fake, capsys):

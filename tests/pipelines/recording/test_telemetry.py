@@ -20,15 +20,12 @@ print(client.get_telemetry_client())
 @pytest.mark.real
 def test_mlflow_sends_no_usage_data(tmp_path):
     """MLflow is silent in tests and CI by itself: the job's environment is not theirs."""
-    kept = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{tmp_path}/mlflow.db"
+    command = [sys.executable, "-c", CODE]
     found = subprocess.run(
-        [sys.executable, "-c", CODE],
-        cwd=tmp_path,
-        env={**environment, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert found.stdout == "None\n", found.stderr

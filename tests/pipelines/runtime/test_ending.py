@@ -15,20 +15,14 @@ def test_a_job_names_its_result_folder_report_and_next_command(tmp_path, monkeyp
     output = tmp_path / "runs" / "my corpus"
     output.mkdir(parents=True)
     print_ending("7 rows.", output, ("train", "simcse-base", "--corpus", output))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == ["", "7 rows.", "  folder  runs/my corpus"]
-    assert lines[3].startswith("  next    ")
-    assert lines[3].endswith("cotbert train simcse-base --corpus 'runs/my corpus'")
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == ["", "7 rows.", "  folder  runs/my corpus"]
+    assert last.startswith("  next    ")
+    assert last.endswith("cotbert train simcse-base --corpus 'runs/my corpus'")
     (output / "report.html").write_text("<p>")
     print_ending("7 rows.", output)
     assert capsys.readouterr().out.splitlines()[3:] == ["  report  runs/my corpus/report.html"]
-
-
-def test_paths_elsewhere_are_whole(tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert shown_path(Path("../there")) == tmp_path / "there"
-    assert shown_path(Path("runs")) == Path("runs")
+    assert shown_path(Path("../there")) == tmp_path.parent / "there", "paths elsewhere are whole"
 
 
 def test_a_program_that_is_not_on_the_path_is_named_by_its_folder(tmp_path, monkeypatch):

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from process_tree import below, wait_for_end
 
 from cotbert_core.errors import UserError
 from pipelines.runtime import ray_folders
@@ -29,27 +29,21 @@ with private_folder() as folder:
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(monkeypatch):
     """A folder for private folders; pytest's own are too long for sockets."""
     with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         yield Path(folder)
 
 
-def start_command(*, names_folder: bool) -> tuple[subprocess.Popen[str], Path]:
+def start_command(*, names_folder):
     """Start a command; its program ends when the pipe to both is closed."""
     words = [sys.executable, "-c", COMMAND, str(int(names_folder))]
     command = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert command.stdout is not None
     return command, Path(command.stdout.readline().strip())
 
 
-def kill(command: subprocess.Popen[str]) -> None:
-    command.kill()
-    command.wait()
-
-
-def start_another() -> None:
+def start_another():
     with ray_folders.private_folder() as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
@@ -61,7 +55,8 @@ def test_the_folder_of_a_killed_command_is_removed_by_the_next(place):
         (folder / "r" / "session").mkdir(parents=True)
         start_another()
         assert (folder / "r" / "session").is_dir(), "the command lives"
-        kill(command)
+        command.kill()
+        command.wait()
         start_another()
         assert list(place.iterdir()) == []
 
@@ -69,13 +64,13 @@ def test_the_folder_of_a_killed_command_is_removed_by_the_next(place):
 def test_a_folder_stays_until_its_ray_has_ended_too(place):
     command, folder = start_command(names_folder=True)
     with command:
-        kill(command)
+        programs = below(command.pid, sys.executable)
+        assert programs
+        command.kill()
+        command.wait()
         start_another()
         assert folder.is_dir()
-    for _ in range(100):  # its program ends with the pipe
-        if not ray_folders._is_in_use(folder):
-            break
-        subprocess.run(["sleep", "0.1"], check=True)
+    wait_for_end(programs)  # its program ends with the pipe
     start_another()
     assert list(place.iterdir()) == []
 
@@ -97,12 +92,11 @@ def test_folders_that_may_belong_to_another_command_stay(place, monkeypatch):
     (elsewhere / "another-machine.lock").touch()
     ray_folders._lock_path(foreign).touch()
     own = os.getuid()
-    monkeypatch.setattr(ray_folders.os, "getuid", lambda: own + 1)
-    start_another()
-    assert foreign.is_dir()
-    monkeypatch.setattr(ray_folders.os, "getuid", lambda: own)
-    start_another()
-    assert set(place.iterdir()) == {starting, elsewhere, link}
+    for uid, left in ((own + 1, {starting, elsewhere, foreign, link}),
+                      (own, {starting, elsewhere, link})):  # fmt: skip
+        monkeypatch.setattr(ray_folders.os, "getuid", lambda uid=uid: uid)
+        start_another()
+        assert set(place.iterdir()) == left
 
 
 def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):

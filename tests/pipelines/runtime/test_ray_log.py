@@ -53,14 +53,6 @@ def test_a_log_can_be_kept_from_the_terminal(terminal, tmp_path):
     assert terminal.getvalue() == ""
 
 
-def test_no_file_is_made_for_nothing(terminal, tmp_path):
-    with ray_log(tmp_path):
-        logging.getLogger("ray.data.a").warning("Progress bars disabled. To enable, set ...")
-    with ray_session._silence(tmp_path):
-        os.write(2, b"logging.cc:303: Set ray log level from environment variable A to 3\n")
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_ray_writes_while_it_starts_goes_to_the_file(tmp_path, capfd):
     with ray_session._silence(tmp_path):
         os.write(2, b"\x1b[36ma line\x1b[0m of C++\x07 about http://user:S3cret@host\n")
@@ -69,9 +61,15 @@ def test_what_ray_writes_while_it_starts_goes_to_the_file(tmp_path, capfd):
     assert capfd.readouterr().err == "shown again\n"
 
 
-def test_a_log_that_cannot_be_written_is_no_fault(terminal, tmp_path):
-    with ray_log(tmp_path / "gone"):
-        logging.getLogger("ray.a").warning("a warning")
-    with ray_session._silence(tmp_path / "gone"):
-        os.write(2, b"a line\n")
+def test_no_file_is_made_for_nothing_and_none_that_cannot_be_written_is_a_fault(terminal, tmp_path):
+    for folder, lines in (
+        (tmp_path, ("Progress bars disabled. To enable, set ...",
+                    "logging.cc:303: Set ray log level from environment variable A to 3\n")),
+        (tmp_path / "gone", ("a warning", "a line\n")),
+    ):  # fmt: skip
+        with ray_log(folder):
+            logging.getLogger("ray.data.a").warning(lines[0])
+        with ray_session._silence(folder):
+            os.write(2, lines[1].encode())
+    assert not list(tmp_path.iterdir())
     assert terminal.getvalue() == ""

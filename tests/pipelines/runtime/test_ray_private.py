@@ -87,35 +87,13 @@ def test_a_replica_of_serve_can_be_kept_on_loopback(monkeypatch):
         assert ports == ["[::]:0", "127.0.0.1:0"]
 
 
-CALLBACKS = (
-    "look in ray/train/v2/api/data_parallel_trainer.py for where default callbacks are made now. "
-    "Without ours, cores that a failed start holds are never released "
-    "(docs/upstream.md: look whether Ray has mended that, and then delete it)"
-)
-
-
-def started_callbacks(messages):
-    scaling = ray.train.ScalingConfig(num_workers=1)
-    plain = TorchTrainer(lambda: None, scaling_config=scaling)
-    ours = ray_private.trainer(messages, lambda: None, scaling_config=scaling)
-    return plain._create_default_callbacks(), ours._create_default_callbacks()
-
-
-def test_a_trainer_has_rays_callbacks_but_the_cleaner(monkeypatch):
-    with explained("the default callbacks of its TorchTrainer", CALLBACKS):
-        plain, [first, *others] = started_callbacks(None)
-        left_out = [type(c).__name__ for c in plain]
-        for callback in others:
-            left_out.remove(type(callback).__name__)
-        assert left_out == ["PlacementGroupCleanerCallback"]
-        assert type(first).__name__ == "CoreReporter"
-
-
-def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
-    held = []
-    messages = SimpleNamespace(set_reservation=SimpleNamespace(remote=held.append))
-    monkeypatch.setattr(ray, "get", lambda reference: reference)
-    with explained("the state of its worker group", CALLBACKS):
+def test_a_trainer_reports_its_cores_and_has_rays_callbacks_but_the_cleaner(monkeypatch):
+    with explained(
+        "the default callbacks of its TorchTrainer, or the state of its worker group",
+        "look in ray/train/v2/api/data_parallel_trainer.py for where default callbacks are made "
+        "now. Without ours, cores that a failed start holds are never released "
+        "(docs/upstream.md: look whether Ray has mended that, and then delete it)",
+    ):
         from ray.train.v2._internal.execution.callback import WorkerGroupCallback
         from ray.train.v2._internal.execution.worker_group import WorkerGroup
         from ray.train.v2._internal.execution.worker_group.placement_group_handle import (
@@ -123,11 +101,20 @@ def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
         )
         from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
 
+        held = []
+        messages = SimpleNamespace(set_reservation=SimpleNamespace(remote=held.append))
+        monkeypatch.setattr(ray, "get", lambda reference: reference)
+        scaling = ray.train.ScalingConfig(num_workers=1)
+        plain = TorchTrainer(lambda: None, scaling_config=scaling)
+        ours = ray_private.trainer(messages, lambda: None, scaling_config=scaling)
+        names = [type(c).__name__ for c in plain._create_default_callbacks()]
+        [first, *others] = ours._create_default_callbacks()
+        names.remove("PlacementGroupCleanerCallback")
+        assert [type(c).__name__ for c in others] == names
         assert callable(WorkerGroupCallback.after_worker_group_start)
         assert callable(WorkerGroup.get_worker_group_state)
         assert "placement_group_handle" in {field.name for field in fields(WorkerGroupState)}
         assert "placement_group" in dir(PlacementGroupHandle)
-        _, [first, *_] = started_callbacks(messages)
         state = SimpleNamespace(placement_group_handle=SimpleNamespace(placement_group="cores"))
         first.after_worker_group_start(SimpleNamespace(get_worker_group_state=lambda: state))
         assert held == ["cores"]

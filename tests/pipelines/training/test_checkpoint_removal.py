@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 
+from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoint
-from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
-from pipelines.training.checkpoint_removal import remove_checkpoints
+from pipelines.options.kept_files import KeptFiles
+from pipelines.training.fitting import TrainingRun
+from pipelines.training.run_result import remove_checkpoints
 
 
 @pytest.fixture
@@ -20,21 +23,17 @@ def run(tmp_path):
     (tmp_path / "model" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "model" / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "result.json").write_text("{}")
-    return tmp_path
+    return TrainingRun(TrainSettings(), tmp_path, {}, tmp_path)
 
 
 @pytest.mark.parametrize(("keep", "left"), [("none", []), ("best", [2]), ("all", [2, 4, 6])])
 def test_the_checkpoints_that_are_asked_for_stay(run, keep, left):
-    folder = run / "checkpoints"
-    remove_checkpoints(run, folder, KeptFiles(keep_checkpoints=keep), best(folder).path)
+    folder = run.checkpoints
+    remove_checkpoints(replace(run, kept=KeptFiles(keep_checkpoints=keep)), best(folder))
     assert [found.step for found in checkpoints(folder)] == left
     assert folder.exists() == (keep != "none")
     assert all(found.damage() is None for found in checkpoints(folder))
-    assert (run / "model" / "1_Pooling" / "config.json").is_file()
-
-
-def test_by_default_none_stays_and_mlflow_gets_no_model():
-    assert (MODEL_ALONE.keep_checkpoints, MODEL_ALONE.log_model) == ("none", False)
+    assert (run.output / "model" / "1_Pooling" / "config.json").is_file()
 
 
 def test_nothing_is_deleted_while_the_model_may_not_be_on_the_disk(run, monkeypatch, capsys):
@@ -42,7 +41,6 @@ def test_nothing_is_deleted_while_the_model_may_not_be_on_the_disk(run, monkeypa
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    folder = run / "checkpoints"
-    remove_checkpoints(run, folder, MODEL_ALONE, best(folder).path)
-    assert [found.step for found in checkpoints(folder)] == [2, 4, 6]
+    remove_checkpoints(run, best(run.checkpoints))
+    assert [found.step for found in checkpoints(run.checkpoints)] == [2, 4, 6]
     assert "Input/output error): its checkpoints are kept" in capsys.readouterr().err

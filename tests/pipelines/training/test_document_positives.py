@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from document_corpus import rows_of, same_document, write_document_corpus
+from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import windows
 from pipelines.storage.corpus import Corpus
 from pipelines.training import data as data_module
+from pipelines.training import streaming
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.documents import (
     document_batch,
@@ -30,12 +32,9 @@ ANCHORS = 13
 METHODS = {
     "simcse": {},
     "denosent": {"templates.anchor": "denosent"},
-    "promptbert": {
-        "templates.anchor": "promptbert/anchor",
-        "templates.positive": "promptbert/positive",
-    },
+    "promptbert": {f"templates.{r}": f"promptbert/{r}" for r in ("anchor", "positive")},
 }
-PLAIN = {"templates.anchor": None, "templates.positive": None, "templates.negative": None}
+PLAIN = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 
 
 @pytest.fixture
@@ -53,48 +52,45 @@ def make(bert_folder, tiny_settings):
     return settings
 
 
-def batches_of(corpus, settings, done=0, total=None):
-    total = total_steps(training_rows(settings, corpus), settings) if total is None else total
+def batches_of(corpus, settings, done=0):
+    total = total_steps(training_rows(settings, corpus), settings)
     data = open_data(corpus, None, settings)
     return {step: batch for step, batch, _ in own_batches(data, settings, done, total)}
 
 
-def lists(ragged):
-    return [ids.tolist() for ids in ragged]
+def content(batch):
+    """(sentence, positive, document) of each row."""
+    texts = ([ids.tolist() for ids in ragged] for ragged in (batch.sentences, batch.augmented))
+    return [*zip(*texts, batch.documents.tolist(), strict=True)]
 
 
-def sources(rows, batch, max_length):
-    """Return the row of each sentence in a batch, by its document and first tokens."""
-    found = []
-    for ids, document in zip(lists(batch.sentences), batch.documents.tolist(), strict=True):
-        same = [r for r in rows if r["document"] == document and r["input_ids"][:max_length] == ids]
-        assert len(same) == 1, "premise: the cut sentences of a document differ"
-        found += same
-    return found
+def source(rows, sentence, document):
+    """The row of a sentence that was cut to five tokens."""
+    same = [r for r in rows if r["document"] == document and r["input_ids"][:5] == sentence]
+    (row,) = same  # premise: the cut sentences of a document differ
+    return row
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_rest_of_a_document_is_its_other_sentences_by_position(corpus, make, method):
     settings, rows = make("rest", method), rows_of(corpus.path)
-    cut = whole = 0
-    batches = batches_of(corpus, settings)
+    batches, lengths = batches_of(corpus, settings), set()
     assert len(batches) == 3 * (ANCHORS // 4)
     for batch in batches.values():
-        for row, rest in zip(sources(rows, batch, 5), lists(batch.augmented), strict=True):
-            expected = [t for other in same_document(rows, row) for t in other["input_ids"]]
+        for sentence, rest, document in content(batch):
+            others = same_document(rows, source(rows, sentence, document))
+            expected = [token for other in others for token in other["input_ids"]]
             assert rest == expected[:9]
-            cut, whole = cut + (len(expected) > 9), whole + (len(expected) <= 9)
-    assert cut, "premise: some are longer than rest_length"
-    assert whole, "premise: some are not"
+            lengths.add(len(expected) > 9)
+    assert lengths == {True, False}, "premise: some are longer than rest_length, some are not"
 
 
 def test_a_neighbour_is_another_sentence_drawn_anew_each_epoch(corpus, make):
     settings, rows = make("neighbour", batch_size=13, epochs=40), rows_of(corpus.path)
     drawn = {}
     for batch in batches_of(corpus, settings).values():
-        for row, ids in zip(sources(rows, batch, 5), lists(batch.augmented), strict=True):
-            others = same_document(rows, row)
-            (found,) = [o for o in others if o["input_ids"][:5] == ids]
+        for sentence, neighbour, document in content(batch):
+            row, found = (source(rows, ids, document) for ids in (sentence, neighbour))
             drawn.setdefault(row["id"], set()).add(found["id"])
     assert len(drawn) == ANCHORS, "each sentence with a companion is an anchor"
     for row in rows:
@@ -102,8 +98,7 @@ def test_a_neighbour_is_another_sentence_drawn_anew_each_epoch(corpus, make):
 
 
 def test_an_epoch_begins_with_a_sentence_of_each_document(corpus, make):
-    settings = make("rest", batch_size=5)
-    batches = batches_of(corpus, settings)
+    batches = batches_of(corpus, make("rest", batch_size=5))
     assert len(batches) == 6, "premise: two steps are an epoch of 13 sentences of 5 documents"
     for step in (1, 3, 5):
         assert len(set(batches[step].documents.tolist())) == 5
@@ -118,58 +113,49 @@ def test_an_epoch_begins_with_a_sentence_of_each_document(corpus, make):
 
 
 @pytest.mark.parametrize("positive", ["rest", "neighbour"])
-def test_a_resumed_run_has_the_batches_of_the_whole(corpus, make, positive):
+def test_a_resumed_run_and_two_workers_have_the_batches_of_the_whole(
+    corpus, make, positive, monkeypatch
+):
     settings = make(positive)
-    whole, resumed = batches_of(corpus, settings), batches_of(corpus, settings, done=5)
+    whole = {step: content(batch) for step, batch in batches_of(corpus, settings).items()}
+    resumed = batches_of(corpus, settings, done=5)
     assert [*resumed] == [6, 7, 8, 9]
     for step, batch in resumed.items():
-        assert content(batch) == content(whole[step])
-
-
-def content(batch):
-    texts = lists(batch.sentences), lists(batch.augmented), batch.documents.tolist()
-    return [*zip(*texts, strict=True)]
-
-
-@pytest.mark.parametrize("positive", ["rest", "neighbour"])
-def test_two_workers_share_the_batches_of_one(corpus, make, positive, monkeypatch):
-    settings = make(positive)
-    whole = batches_of(corpus, settings)
+        assert content(batch) == whole[step]
     monkeypatch.setattr(data_module, "world_size", lambda: 2)
     shares = []
     for own in (0, 1):
         monkeypatch.setattr(data_module, "rank", lambda own=own: own)
         shares.append(batches_of(corpus, settings))
-    for step, batch in whole.items():
+    for step, rows in whole.items():
         halves = [content(share[step]) for share in shares]
         assert [len(half) for half in halves] == [2, 2]
-        assert sorted(halves[0] + halves[1]) == sorted(content(batch))
+        assert sorted(halves[0] + halves[1]) == sorted(rows)
 
 
-def streamed(corpus, settings, done=0, total=6, block_rows=3):
+@pytest.fixture
+def streamed(monkeypatch):
     """The rows of the windows one after another, as Ray Data hands them on."""
-    from pipelines.training import streaming
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "BLOCK_ROWS", block_rows)
+    def rows(corpus, settings, done=0, total=6, block_rows=3):
+        monkeypatch.setattr(streaming, "BLOCK_ROWS", block_rows)
         plan = windows(streamed_rows(settings, corpus), settings, 5, done, total)
         tables = [t for w in plan for t in streaming.read_window(corpus, settings, w)]
-    return [row for table in tables for row in content(document_batch(table))]
+        return [row for table in tables for row in content(document_batch(table))]
+
+    return rows
 
 
 @pytest.mark.parametrize("positive", ["rest", "neighbour"])
-def test_streamed_positives_are_of_the_same_part(corpus, make, positive):
+def test_streamed_positives_are_of_the_same_part(corpus, make, positive, streamed):
     settings = make(positive, batch_size=2, shuffle_buffer_rows=5)
     # In part 0 document 7 has two sentences and 9 has two; in part 1 it is 7 and in 2 the big one.
     assert streamed_rows(settings, corpus) == (4, 2, 2)
     assert training_rows(settings, corpus) == 8
-    rows = rows_of(corpus.path)
-    found = streamed(corpus, settings)
+    rows, found, seen = rows_of(corpus.path), streamed(corpus, settings), set()
     assert len(found) == 12
-    seen = set()
     for sentence, other, document in found:
-        same = [r for r in rows if r["document"] == document and r["input_ids"][:5] == sentence]
-        (row,) = same
+        row = source(rows, sentence, document)
         others = same_document(rows, row, in_part=True)
         length = 9 if positive == "rest" else 5
         assert other == [t for o in others for t in o["input_ids"]][:length]
@@ -179,24 +165,22 @@ def test_streamed_positives_are_of_the_same_part(corpus, make, positive):
     assert streamed(corpus, settings, block_rows=100) == found
 
 
-def test_a_streamed_neighbour_is_drawn_by_its_place_in_the_window(tmp_path, bert_folder, make):
+def test_a_streamed_neighbour_is_drawn_by_its_place_in_the_window(
+    tmp_path, bert_folder, make, streamed
+):
     parts = ([(1, p) for p in range(7)], [(2, p) for p in range(6)])
     corpus = Corpus.open(write_document_corpus(tmp_path / "two", bert_folder, *parts))
     settings = make("neighbour", batch_size=4, shuffle_buffer_rows=5)
-    found = streamed(corpus, settings, total=300)
-    assert streamed(corpus, settings, done=2, total=300, block_rows=4) == found[8:]
+    found = streamed(corpus, settings, total=100)
+    assert streamed(corpus, settings, done=2, total=100, block_rows=4) == found[8:]
     drawn = {}
     for sentence, other, _ in found:
         drawn.setdefault(tuple(sentence), set()).add(tuple(other))
-    assert {len(others) for others in drawn.values()} == {6, 5}, (
-        "every other sentence, never itself"
-    )
-    assert all(sentence not in others for sentence, others in drawn.items())
+    assert {len(others) for others in drawn.values()} == {6, 5}, "each other sentence"
+    assert all(sentence not in others for sentence, others in drawn.items()), "never itself"
 
 
 def test_documents_that_are_needed_and_not_there_are_an_error(tmp_path, bert_folder, make):
-    from tiny_corpus import write_corpus
-
     corpus = Corpus.open(write_corpus(tmp_path / "plain", bert_folder, ["A man", "oil"] * 4))
     with pytest.raises(UserError, match=r"'rest' and the corpus .* has no documents: prep"):
         check_inputs(make("rest"), corpus)
@@ -204,28 +188,29 @@ def test_documents_that_are_needed_and_not_there_are_an_error(tmp_path, bert_fol
 
 
 def test_sentences_without_another_in_their_document_are_counted(corpus, make):
-    note = (
+    message = (
         "method.positive is rest: 3 of 16 sentences have no other sentence of their document and "
         "are not trained on"
     )
-    assert note in check_inputs(make("rest"), corpus)
-    streamed_note = "8 of 16 sentences have no other sentence of their document in the same part"
-    assert any(
-        streamed_note in found
-        for found in check_inputs(make("rest", shuffle_buffer_rows=5), corpus)
-    )
+    assert message in check_inputs(make("rest"), corpus)
+    streamed = "\n".join(check_inputs(make("rest", shuffle_buffer_rows=5), corpus))
+    assert "8 of 16 sentences have no other sentence of their document in the same par" in streamed
     with pytest.raises(UserError, match="has 13 sentences with another one in their document"):
         check_inputs(make("rest", batch_size=14), corpus)
     assert not any("method.positive" in found for found in check_inputs(make("dropout"), corpus))
 
 
 @pytest.mark.parametrize(
-    ("method", "longest", "template"),
-    [("simcse", 126, False), ("promptbert", 118, True), ("denosent", 121, True)],
+    ("method", "longest", "message"),
+    [
+        ("simcse", 126, "the encoder takes"),
+        ("promptbert", 118, "give --set method.rest_length=118 or"),
+        ("denosent", 121, "give --set method.rest_length=121 or"),
+    ],
 )
-def test_a_rest_must_fit_into_the_encoder(corpus, make, method, longest, template):
-    check_inputs(make("rest", method, **{"method.rest_length": longest}), corpus)
-    message = "the encoder takes" if not template else f"give --set method.rest_length={longest} or"
+def test_a_rest_must_fit_into_the_encoder(corpus, make, method, longest, message):
+    fits, too_long = ({"method.rest_length": n} for n in (longest, longest + 1))
+    check_inputs(make("rest", method, **fits), corpus)
     with pytest.raises(UserError, match=f"method.rest_length is {longest + 1}.*{message}"):
-        check_inputs(make("rest", method, **{"method.rest_length": longest + 1}), corpus)
-    check_inputs(make("neighbour", method, **{"method.rest_length": longest + 1}), corpus)
+        check_inputs(make("rest", method, **too_long), corpus)
+    check_inputs(make("neighbour", method, **too_long), corpus)

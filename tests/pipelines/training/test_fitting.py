@@ -12,7 +12,6 @@ from ray.train.v2._internal.exceptions import (
 )
 
 from cotbert_core.errors import UserError
-from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
 from pipelines.training import fitting, resources
@@ -27,53 +26,47 @@ from pipelines.training.resources import (
 )
 from pipelines.training.worker_process import WorkerProcess
 
+NAN = ValueError("the loss at step 2 is nan")
+
 
 def settings(**changes):
-    flags = {"batch_size": 12, "workers": 4, **changes}
-    return settings_for("quickstart", None, [], flags)
+    return settings_for("quickstart", None, [], {"batch_size": 12, "workers": 4, **changes})
 
 
 @pytest.mark.parametrize(
-    ("capacity", "least", "expected"),
-    [(4, 1, 4), (3, 1, 3), (5, 1, 4), (2, 2, 2), (1, 2, None), (0, 1, None)],
+    ("batch_size", "capacity", "least", "expected"),
+    [
+        *[(12, 4, 1, 4), (12, 3, 1, 3), (12, 5, 1, 4), (12, 2, 2, 2), (12, 1, 2, None)],
+        *[(12, 0, 1, None), (8, 3, 1, 2)],
+    ],
 )
-def test_the_most_workers_that_share_the_batch_evenly(capacity, least, expected):
-    assert fewer_workers(settings(min_workers=least), capacity) == expected
-    assert fewer_workers(settings(batch_size=8, min_workers=1), 3) == 2, "8 sentences, not 3 ways"
-
-
-def test_min_workers_above_workers_is_refused():
-    with pytest.raises(UserError, match="min_workers is 5: give at most workers"):
-        settings(min_workers=5)
+def test_the_most_workers_that_share_the_batch_evenly(batch_size, capacity, least, expected):
+    assert fewer_workers(settings(batch_size=batch_size, min_workers=least), capacity) == expected
 
 
 def test_a_cluster_without_capacity_is_waited_for_and_then_fewer_workers_continue(
     monkeypatch, capsys
 ):
-    capacities = iter([2, 2, 4])
+    capacities = iter([2, 2, 4, 2, 2, 0, 0, 3])
     monkeypatch.setattr(resources, "_capacity", lambda *_: next(capacities))
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.0)
     assert workers_now(settings(min_workers=1, node_seconds=60)) == 4, "the node came back"
     stderr = capsys.readouterr().err
     assert stderr.count("waiting for resources for 4 workers: the cluster has enough for 2") == 1
-    monkeypatch.setattr(resources, "_capacity", lambda *_: 2)
     assert workers_now(settings(min_workers=1, node_seconds=0)) == 2
     assert "the cluster has room for 2 workers: continuing with 2" in capsys.readouterr().err
     assert workers_now(settings(node_seconds=0)) == 4, "without min_workers Ray waits"
-    capacities = iter([0, 0, 3])
-    monkeypatch.setattr(resources, "_capacity", lambda *_: next(capacities))
     assert workers_now(settings(min_workers=3, node_seconds=0)) == 3, "not with fewer than that"
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "taken"),
-    [(None, 3, False), (None, 4, True), (0, 8, False), (1, 0, True)],
+    ("asked", "there", "taken"), [(None, 3, False), (None, 4, True), (0, 8, False), (1, 0, True)]
 )
 def test_workers_train_on_gpus_when_they_shall_or_when_there_are_enough(asked, there, taken):
     assert takes_gpus(settings(gpus_per_worker=asked), there) is taken
 
 
-def test_too_few_gpus_are_refused(monkeypatch):
+def test_too_few_gpus_and_too_many_min_workers_are_refused(monkeypatch):
     monkeypatch.setattr(resources, "gpus_there", lambda: 3)
     message = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
     with pytest.raises(UserError, match=message):
@@ -82,6 +75,8 @@ def test_too_few_gpus_are_refused(monkeypatch):
         check_gpus(settings(**fine))
     monkeypatch.setenv(resources.MAY_GROW, "1")
     check_gpus(settings(gpus_per_worker=1))
+    with pytest.raises(UserError, match="min_workers is 5: give at most workers"):
+        settings(min_workers=5)
 
 
 def test_a_node_fits_a_worker_with_its_cores_and_its_gpu():
@@ -90,120 +85,106 @@ def test_a_node_fits_a_worker_with_its_cores_and_its_gpu():
     assert worker_capacity(nodes, cpus=1, gpus=1) == 1 + 3
 
 
-def error(*failures):
-    return WorkerGroupError("a worker failed", dict(enumerate(failures)))
+# Before Ray knows of a node's death the others fail by it; and by one that failed itself.
+GONE = RuntimeError("[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
+NCCL = RuntimeError("torch.distributed.DistBackendError: NCCL error in")
+UNHEALTHY = WorkerHealthCheckFailedError("no answer", RayActorError())
 
 
-def test_a_death_is_a_loss_and_a_failure_is_none():
-    wrapped = WorkerHealthCheckFailedError("no answer", RayActorError())
-    assert is_loss(error(ValueError("connection closed by peer"), wrapped))
-    assert is_loss(error(RayActorError(), ValueError("peer is gone")))
-    assert not is_loss(error(ValueError("the loss at step 2 is nan")))
-    # Before Ray knows of a node's death the others fail by it; and by one that failed itself.
-    gone = RuntimeError("[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
-    assert is_loss(error(gone))
-    assert is_loss(error(gone, RuntimeError("torch.distributed.DistBackendError: NCCL error in")))
-    assert not is_loss(error(gone, ValueError("CUDA out of memory")))
-    assert not is_loss(error())
-
-
-class Workers:
-    """Fails as `ends` lists, and writes a checkpoint first where `ends` names its step."""
-
-    def __init__(self, training, ends):
-        self._training, self._ends, self.started = training, ends, 0
-
-    def run(self, *_):
-        import ray.train
-
-        failure, step = self._ends[self.started]
-        self.started += 1
-        if step:
-            write_checkpoint(self._training.checkpoints, step, 1.0, {})
-        if isinstance(failure, ray.train.ControllerError):
-            raise failure
-        if failure is not None:
-            raise ray.train.WorkerGroupError("lost", {0: failure})
+@pytest.mark.parametrize(
+    ("failures", "lost"),
+    [
+        ((ValueError("connection closed by peer"), UNHEALTHY), True),
+        ((RayActorError(), ValueError("peer is gone")), True),
+        ((NAN,), False),
+        ((GONE,), True),
+        ((GONE, NCCL), True),
+        ((GONE, ValueError("CUDA out of memory")), False),
+        ((), False),
+    ],
+)
+def test_a_death_is_a_loss_and_a_failure_is_none(failures, lost):
+    assert is_loss(WorkerGroupError("a worker failed", dict(enumerate(failures)))) is lost
 
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
+    """Train with workers that fail as listed, each after the checkpoint of a step (0: of none);
+    how often they were started."""
     training = TrainingRun(settings(), tmp_path, {}, tmp_path)
 
     def run(*ends):
-        workers = Workers(training, ends)
-        monkeypatch.setattr(fitting, "_run_workers", workers.run)
-        monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
-        monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
-        try:
-            fit(training, None, WorkerProcess())
-        finally:
-            run.started = workers.started
+        left = list(ends)
 
+        def run_workers(*_):
+            failure, step = left.pop(0)
+            run.started = len(ends) - len(left)
+            if step:
+                write_checkpoint(training.checkpoints, step, 1.0, {})
+            if isinstance(failure, ControllerError):
+                raise failure
+            if failure is not None:
+                raise WorkerGroupError("lost", {0: failure})
+
+        monkeypatch.setattr(fitting, "_run_workers", run_workers)
+        fit(training, None, WorkerProcess())
+
+    monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
+    monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
     return run
 
 
-def test_a_run_continues_after_losses_and_reports_from_where(trained, capsys):
+def test_a_run_continues_after_losses_in_attempts_of_their_own(
+    trained, tmp_path, monkeypatch, capsys
+):
+    begun, begin = [], fitting.begin_attempt
+    monkeypatch.setattr(fitting, "begin_attempt", lambda f: begun.append(begin(f)) or begun[-1])
     trained((RayActorError(), 0), (RayActorError(), 40), (None, 0))
     stderr = capsys.readouterr().err
     assert "continuing from the beginning" in stderr
     assert "continuing from the checkpoint of step 40" in stderr
+    assert len(set(begun)) == 3
+    assert (tmp_path / "checkpoints" / "attempt").read_text() == begun[-1]
 
 
 def test_losses_without_progress_end_the_run(trained):
     with pytest.raises(TrainingError):
         trained(*[(RayActorError(), 0)] * 9)
     assert trained.started == fitting.RESTARTS + 1
-    with_progress = [(RayActorError(), step) for step in (1, 2, 3, 4, 5, 6)]
-    trained(*with_progress, (None, 0))
+    trained(*[(RayActorError(), step) for step in range(1, 7)], (None, 0))
     assert trained.started == 7
 
 
 def test_what_no_restart_can_mend_ends_the_run_at_once(trained):
     with pytest.raises(TrainingError, match="the loss at step 2 is nan"):
-        trained((ValueError("the loss at step 2 is nan"), 4))
-    assert trained.started == 1
-
-
-def started(failure, cause=None):
-    """What Ray Train raises when workers could not begin."""
-    failure.__cause__ = cause
-    return ControllerError(failure)
+        trained((NAN, 4))
 
 
 def test_a_start_without_resources_is_tried_again_and_is_no_loss(trained, capsys):
-    trained(*[(started(WorkerGroupStartupTimeoutError(2)), 0)] * 8, (None, 0))
+    late = ControllerError(WorkerGroupStartupTimeoutError(2))
+    trained(*[(late, 0)] * 8, (None, 0))
     assert trained.started == 9
     assert "still waiting for resources for 4 workers" in capsys.readouterr().err
+
+
+def caused_by(error, cause):
+    error.__cause__ = cause
+    return error
 
 
 @pytest.mark.parametrize(
     ("failure", "lost"),
     [
-        (started(WorkerGroupStartupFailedError("at least one"), RayActorError()), True),
-        (started(RayActorError()), True),
-        (started(NodeDiedError("gone")), True),
-        (started(ValueError("a callback failed")), False),
+        (caused_by(WorkerGroupStartupFailedError("at least one"), RayActorError()), True),
+        (RayActorError(), True),
+        (NodeDiedError("gone"), True),
+        (ValueError("a callback failed"), False),
     ],
 )
 def test_a_death_while_the_workers_begin_is_a_loss(trained, failure, lost):
-    assert is_loss(failure) is lost
+    assert is_loss(ControllerError(failure)) is lost
     if lost:
-        trained((failure, 0), (None, 0))
-        assert trained.started == 2
+        trained((ControllerError(failure), 0), (None, 0))
     else:
         with pytest.raises(TrainingError, match="a callback failed"):
-            trained((failure, 0), (None, 0))
-
-
-def test_each_start_of_the_workers_is_an_attempt_of_its_own(trained, tmp_path, monkeypatch):
-    begun = []
-    begin = fitting.begin_attempt
-    monkeypatch.setattr(fitting, "begin_attempt", lambda f: begun.append(begin(f)) or begun[-1])
-    trained((RayActorError(), 0), (None, 0))
-    assert len(set(begun)) == 2
-    assert (tmp_path / "checkpoints" / "attempt").read_text() == begun[-1]
-
-
-def test_settings_of_one_worker_need_no_fewer():
-    assert TrainSettings(workers=1).min_workers is None
+            trained((ControllerError(failure), 0))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tiny_corpus import write_corpus, write_held_out
+from trainings import ENDS, SENTENCES, SUBJECTS, result_of, training
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
@@ -35,28 +35,43 @@ from pipelines.training.dev_sets import (
     dev_digest,
     dev_metric,
     dev_name,
+    dev_pairs,
     dev_sets,
     keyword_score,
     score_dev,
     with_pairs,
 )
-from pipelines.training.metrics_log import MetricsLog, read_rows
+from pipelines.training.metrics_log import read_rows
 
-SUBJECTS = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
-ENDS = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
-QUERIES = [f"{s} is singing {e}" for s in SUBJECTS for e in ENDS]
+QUERIES = [f"{s} is singing {e}" for s in SUBJECTS[:6] for e in ENDS]
 # Longer than the 8 tokens to which the tests' settings cut a sentence of training.
 TARGETS = [
-    f"The price of oil rose , and {s} walks {e} {s} saw a penguin" for s in SUBJECTS for e in ENDS
+    f"The price of oil rose , and {s} walks {e} {s} saw oil" for s in SUBJECTS[:6] for e in ENDS
 ]
 OWN = TrainSettings(dev="own")
+SETTINGS = ("batch_size=8", "precision=fp32", "max_length=12", "workers=1", "dev=own")
 
 
 @pytest.fixture
-def corpus(tmp_path, bert_folder) -> Path:
-    texts = [f"{s} {v} {e}" for s in SUBJECTS for v in ("saw oil", "walks") for e in ENDS]
-    folder = write_corpus(tmp_path / "corpus", bert_folder, texts, max_length=12)
+def corpus(tmp_path, bert_folder):
+    folder = write_corpus(tmp_path / "corpus", bert_folder, SENTENCES[:48], max_length=12)
     return write_held_out(folder, QUERIES, TARGETS)
+
+
+@pytest.fixture
+def dev(corpus):
+    """The held-out documents alone, with graded pairs beside them, and graded pairs alone."""
+    return SimpleNamespace(
+        alone=dev_sets(OWN, None, None, corpus),
+        beside=dev_sets(OWN, None, BUILT_IN_PAIRS, corpus),
+        graded=dev_sets(TrainSettings(), None, BUILT_IN_PAIRS, corpus),
+    )
+
+
+def random_vectors():
+    """An encoder that draws a vector for each text."""
+    draw, table = np.random.default_rng(0), {}
+    return lambda texts: np.array([table.setdefault(t, draw.normal(size=4)) for t in texts])
 
 
 def test_each_half_is_searched_among_the_targets_of_both(corpus):
@@ -69,8 +84,12 @@ def test_each_half_is_searched_among_the_targets_of_both(corpus):
 
 def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
     assert not has_held_out(tmp_path)
-    with pytest.raises(UserError, match="no held-out documents: prepare it with --hold-out"):
+    unprepared = "no held-out documents: prepare it with --hold-out"
+    with pytest.raises(UserError, match=unprepared):
         read_held_out(tmp_path, "dev")
+    (tmp_path / "text.txt").write_text("One.\nTwo.\n")
+    with pytest.raises(UserError, match=unprepared):  # before the text is prepared
+        TrainingOptions(corpus=str(tmp_path / "text.txt")).open_data(OWN, tmp_path / "out")
     with pytest.raises(UserError, match="dev is 'own' and there is no corpus"):
         dev_sets(OWN, None, None)
     write_held_out(tmp_path, QUERIES[:3], TARGETS[:3])
@@ -82,73 +101,73 @@ def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
         read_held_out(tmp_path, "dev")
 
 
-def test_raw_text_is_refused_before_it_is_prepared(tmp_path):
-    (tmp_path / "text.txt").write_text("One.\nTwo.\n")
-    options = TrainingOptions(corpus=str(tmp_path / "text.txt"))
-    with pytest.raises(UserError, match="no held-out documents: prepare it with --hold-out"):
-        options.open_data(OWN, tmp_path / "out")
+def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus, dev):
+    encode, documents = random_vectors(), read_held_out(corpus, "dev")
+    scores = score_dev(encode, dev.beside)
+    found = score_held_out(encode, documents)
+    (pairs,) = (one for one in dev.beside.values() if isinstance(one, Pairs))
+    own = {"dev_found_first": found.found_first, "dev_mrr10": found.mrr10}
+    spearman = score_pairs(encode, pairs).spearman
+    assert scores == {**own, "dev_spearman.pairs.tsv": spearman}
+    assert score_dev(encode, dev.alone) == own
+    words = score_keywords(documents, held_out_keywords(documents)).found_first
+    for sets in (dev.alone, dev.beside):
+        assert (dev_metric(sets).name, dev_name(sets)) == ("dev_found_first", "own documents")
+        assert keyword_score(sets) == words
+    assert with_pairs({"dev": "own"}, dev.beside) == {"dev": "own documents"}
+    assert (dev_metric(dev.graded).name, keyword_score(dev.graded)) == ("dev_spearman", None)
+    assert not any(isinstance(one, HeldOut) for one in dev.graded.values())
+    other = dev_sets(OWN, None, None, write_held_out(corpus, QUERIES, TARGETS[::-1]))
+    digests = {dev_digest(sets) for sets in (dev.alone, dev.beside, dev.graded, other)}
+    assert len(digests) == 4
 
 
-def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus):
-    alone, beside = dev_sets(OWN, None, None, corpus), dev_sets(OWN, None, BUILT_IN_PAIRS, corpus)
-    draw = np.random.default_rng(0)
-    table = {}
-
-    def encode(texts):
-        return np.array([table.setdefault(text, draw.normal(size=4)) for text in texts])
-
-    scores = score_dev(encode, beside)
-    found = score_held_out(encode, read_held_out(corpus, "dev"))
-    (pairs,) = (one for one in beside.values() if isinstance(one, Pairs))
-    assert scores == {
-        "dev_found_first": found.found_first,
-        "dev_mrr10": found.mrr10,
-        "dev_spearman.pairs.tsv": score_pairs(encode, pairs).spearman,
-    }
-    assert score_dev(encode, alone) == {k: v for k, v in scores.items() if "spearman" not in k}
-    assert dev_metric(beside).name == dev_metric(alone).name == "dev_found_first"
-    assert dev_name(beside) == dev_name(alone) == "own documents"
-    assert with_pairs({"dev": "own"}, beside) == {"dev": "own documents"}
-    graded = dev_sets(TrainSettings(), None, BUILT_IN_PAIRS, corpus)
-    assert dev_metric(graded).name == "dev_spearman"
-    by_words = read_held_out(corpus, "dev")
-    words = score_keywords(by_words, held_out_keywords(by_words)).found_first
-    assert keyword_score(beside) == keyword_score(alone) == words
-    assert keyword_score(graded) is None
-    assert not any(isinstance(one, HeldOut) for one in graded.values())
-    assert len({dev_digest(dev) for dev in (alone, beside, graded)}) == 3
-    other = write_held_out(corpus, QUERIES, TARGETS[::-1])
-    assert dev_digest(dev_sets(OWN, None, None, other)) != dev_digest(alone)
-
-
-def test_a_dev_check_reads_whole_targets(corpus, bert_folder, tiny_settings, monkeypatch):
-    """Longer ones than the sentences of training."""
+def check(settings, dev, bert_folder, monkeypatch):
+    """The score of a worker's dev check of an untrained method, its row, and the method."""
     rows = []
     monkeypatch.setattr(worker, "log_metrics", lambda _, values: rows.append(values))
-    settings = tiny_settings(bert_folder, {"dev": "own"})
     method = build_method(load_backbone(bert_folder), settings)
-    dev = dev_sets(settings, None, None, corpus)
     score = worker._check(SimpleNamespace(method=method, settings=settings, dev=dev))
-    one = read_held_out(corpus, "dev")
-    whole = SentenceEncoder(method.backbone, method.dev_pooling)
-    cut = SentenceEncoder(method.backbone, method.dev_pooling)
-    cut.max_length = settings.max_length
-    assert max(whole.tokenize(one.targets).lengths) > settings.max_length, "premise"
-    found, short = (
-        score_held_out(lambda t, e=encoder: e.encode(t, precision="fp32"), one)
-        for encoder in (whole, cut)
-    )
-    assert score == rows[0]["dev_found_first"] == found.found_first
-    assert rows[0]["dev_mrr10"] == found.mrr10
-    assert found.ranks.tolist() != short.ranks.tolist()
+    return score, rows[0], method
 
 
-def test_two_workers_score_as_one(corpus, monkeypatch):
+def test_a_dev_check_reads_whole_targets(corpus, dev, bert_folder, tiny_settings, monkeypatch):
+    """Longer ones than the sentences of training."""
+    settings = tiny_settings(bert_folder, {"dev": "own"})
+    score, row, method = check(settings, dev.alone, bert_folder, monkeypatch)
+    documents = read_held_out(corpus, "dev")
+    encoder = SentenceEncoder(method.backbone, method.dev_pooling)
+    assert max(encoder.tokenize(documents.targets).lengths) > settings.max_length, "premise"
+    whole = score_held_out(lambda t: encoder.encode(t, precision="fp32"), documents)
+    assert score == row["dev_found_first"] == whole.found_first
+    assert row["dev_mrr10"] == whole.mrr10
+    encoder.max_length = settings.max_length
+    cut = score_held_out(lambda t: encoder.encode(t, precision="fp32"), documents)
+    assert whole.ranks.tolist() != cut.ranks.tolist()
+
+
+def test_a_dev_check_reads_as_at_inference_or_as_released(bert_folder, tiny_settings, monkeypatch):
+    """As `method.dev_reading` says."""
+    templates = {"templates.anchor": "promptbert/anchor", "templates.negative": None}
+    templates["templates.positive"] = "promptbert/positive"
+    scores = {}
+    for way in ("inference", "released"):
+        changes = {"method.name": "promptbert", "method.dev_reading": way, **templates}
+        settings, dev = tiny_settings(bert_folder, changes), {"pairs": dev_pairs(None, None)}
+        scores[way], _, method = check(settings, dev, bert_folder, monkeypatch)
+        reading = method.pooling
+        if way == "released":
+            reading = replace(reading, full_stop=False, denoise="position")
+        encoder = SentenceEncoder(method.backbone, reading)
+        expected = score_pairs(lambda s, e=encoder: e.encode(s, precision="fp32"), dev["pairs"])
+        assert scores[way] == pytest.approx(expected.spearman, abs=1e-9)
+    assert abs(scores["inference"] - scores["released"]) > 0.1
+
+
+def test_two_workers_score_as_one(dev, monkeypatch):
     """Each encodes its share of the texts, and both have the score."""
-    dev = dev_sets(OWN, None, None, corpus)
-    draw = np.random.default_rng(0)
-    table = {text: draw.normal(size=8) for text in (*QUERIES, *TARGETS)}
-    alone = score_dev(lambda texts: np.array([table[t] for t in texts]), dev)
+    vectors = random_vectors()
+    alone = score_dev(vectors, dev.alone)
     here, meet = threading.local(), threading.Barrier(2)
     shares, found, asked = [None, None], [None, None], [[], []]
 
@@ -168,9 +187,9 @@ def test_two_workers_score_as_one(corpus, monkeypatch):
 
         def encode(texts):
             asked[rank].extend(texts)
-            return np.array([table[text] for text in texts])
+            return vectors(texts)
 
-        found[rank] = score_dev(lambda texts: distributed.encode_together(encode, texts), dev)
+        found[rank] = score_dev(lambda t: distributed.encode_together(encode, t), dev.alone)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -182,19 +201,18 @@ def test_two_workers_score_as_one(corpus, monkeypatch):
     assert abs(len(asked[0]) - len(asked[1])) <= 1
 
 
-def test_the_baseline_is_chosen_by_the_same_score(corpus, bert_folder):
-    dev = dev_sets(OWN, None, BUILT_IN_PAIRS, corpus)
-    found = score_untouched(bert_folder, dev, "fp32")
-    encode = found.open(bert_folder, "fp32")
-    scores = score_dev(encode, dev)
-    assert found.own == {name: scores[name] for name in ("dev_found_first", "dev_mrr10")}
-    assert found.scores == pytest.approx({"pairs.tsv": scores["dev_spearman.pairs.tsv"]}, abs=1e-6)
-    assert found.score == scores["dev_found_first"]
+def test_the_baseline_is_chosen_by_the_same_score(dev, bert_folder):
+    found = score_untouched(bert_folder, dev.beside, "fp32")
+    scores = score_dev(found.open(bert_folder, "fp32"), dev.beside)
+    spearman = scores.pop("dev_spearman.pairs.tsv")
+    assert found.own == scores
+    assert found.scores == pytest.approx({"pairs.tsv": spearman}, abs=1e-6)
     others = [
-        score_dev(Baseline("", readout, {}).open(bert_folder, "fp32"), dev)["dev_found_first"]
+        score_dev(Baseline("", readout, {}).open(bert_folder, "fp32"), dev.alone)["dev_found_first"]
         for readout in ("last", "first-last", "cls")
     ]
-    assert found.score == max(others) > min(others), "premise: the readings differ"
+    assert found.score == scores["dev_found_first"] == max(others)
+    assert min(others) < max(others), "premise: the readings differ"
     assert found.entries == {
         "baseline": found.reading,
         "baseline_found_first": found.score,
@@ -203,24 +221,31 @@ def test_the_baseline_is_chosen_by_the_same_score(corpus, bert_folder):
     }
 
 
+@pytest.fixture
+def run(ray_here, own_store, bert_folder, corpus, tmp_path, capsys):
+    """Run a job on the corpus: its folder, its result, and what it printed."""
+
+    def job(name, *words, settings=("max_steps=2", "eval_every=1")):
+        output = tmp_path / name
+        line = training(bert_folder, corpus, output, *SETTINGS, *settings, job=words)
+        assert main(line) == 0
+        return output, result_of(output), capsys.readouterr()
+
+    return job
+
+
 @pytest.mark.ray_local
-def test_the_command_chooses_by_them(ray_here, own_store, bert_folder, corpus, tmp_path, capsys):
-    sets = ("batch_size=8", "max_steps=4", "eval_every=1", "precision=fp32", "max_length=12")
-    command = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
-    command += ["--dev-pairs", str(BUILT_IN_PAIRS), "--output", str(tmp_path / "run")]
-    for item in (*sets, "workers=1", "dev=own", "optimizer.learning_rate=1e-3"):
-        command += ["--set", item]
-    assert main(command) == 0
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
-    scores = {step: rows[step]["dev_found_first"] for step in range(5)}
-    assert result["dev"] == "own documents"
-    assert result["dev_found_first_before"] == scores[0]
-    assert result["dev_found_first"] == max(scores[step] for step in range(1, 5))
+def test_the_command_chooses_by_them(run, own_store):
+    settings = ("max_steps=4", "eval_every=1", "optimizer.learning_rate=1e-3")
+    words = ("train", "quickstart", "--dev-pairs", str(BUILT_IN_PAIRS))
+    output, result, shown = run("run", *words, settings=settings)
+    rows = read_rows(output / "metrics.jsonl")
     best = rows[result["best_step"]]
-    assert scores[result["best_step"]] == result["dev_found_first"]
-    assert result["dev_mrr10"] == best["dev_mrr10"]
-    assert result["dev_spearman.pairs.tsv"] == best["dev_spearman.pairs.tsv"]
+    assert result["dev"] == "own documents"
+    assert result["dev_found_first"] == max(rows[step]["dev_found_first"] for step in range(1, 5))
+    for name in ("dev_found_first", "dev_mrr10", "dev_spearman.pairs.tsv"):
+        assert result[name] == best[name]
+    assert result["dev_found_first_before"] == rows[0]["dev_found_first"]
     assert result["dev_spearman_before.pairs.tsv"] == rows[0]["dev_spearman.pairs.tsv"]
     assert not {"dev_spearman", "baseline_spearman"} & {*result, *best}
     metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
@@ -228,77 +253,44 @@ def test_the_command_chooses_by_them(ray_here, own_store, bert_folder, corpus, t
     assert metrics["baseline_found_first"] == result["baseline_found_first"]
     assert "dev_spearman.pairs.tsv" in metrics
     assert "dev_spearman" not in metrics
-    shown = capsys.readouterr()
     assert "dev queries found first" in shown.err
     assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown.out
-    assert "dev queries found first in %" in (tmp_path / "run" / "report.html").read_text()
-    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "dev queries found first in %" in (output / "report.html").read_text()
+    card = (output / "model" / "README.md").read_text()
     assert "own documents, % of the queries that find their document first (the step was" in card
     assert "graded pairs, unless the name says otherwise." in card
-    assert MetricsLog(rows, 8).last_step == 4
-
-
-SMALL = ("batch_size=8", "max_steps=2", "eval_every=1", "precision=fp32", "max_length=12")
-
-
-def small_run(*words, corpus, encoder, output):
-    command = [*words, "--corpus", str(corpus), "--encoder", encoder, "--output", str(output)]
-    return [
-        *command,
-        *(part for item in (*SMALL, "workers=1", "dev=own") for part in ("--set", item)),
-    ]
 
 
 @pytest.mark.ray_local
-def test_a_sweep_stops_and_chooses_by_them(
-    ray_here, own_store, bert_folder, corpus, rates, tmp_path, capsys
-):
-    output = tmp_path / "sweep"
-    words = ("tune", str(rates), "--asha", "1")
-    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=output)) == 0
-    result = json.loads((output / "result.json").read_text())
+def test_a_sweep_stops_and_chooses_by_them(run, own_store, rates):
+    output, result, shown = run("sweep", "tune", str(rates), "--asha", "1")
     finished = [t for t in result["trials"] if t["status"] == "finished"]
     assert result["dev_found_first"] == max(t["dev_found_first"] for t in finished)
     for trial in finished:
         rows = read_rows(output / "trials" / trial["name"] / "metrics.jsonl")
-        assert trial["dev_found_first"] == max(
-            rows[s]["dev_found_first"] for s in (1, 2) if s in rows
-        )
+        scores = [rows[step]["dev_found_first"] for step in (1, 2) if step in rows]
+        assert trial["dev_found_first"] == max(scores)
     metrics = own_store.get_run(result["mlflow_parent_run_id"]).data.metrics
     assert metrics["dev_found_first"] == result["dev_found_first"]
     assert not any("spearman" in name for name in (*result, *metrics))
-    shown = capsys.readouterr().out
-    assert "baseline_found_first" in shown
-    assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown
+    assert "baseline_found_first" in shown.out
+    assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown.out
 
 
 @pytest.mark.ray_local
-def test_a_comparison_and_several_seeds_are_scored_by_them(
-    ray_here, own_store, bert_folder, corpus, tmp_path, capsys
-):
-    output = tmp_path / "compared"
-    words = ("compare", "simcse-base", "last", "--seeds", "2")
-    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=output)) == 0
-    result = json.loads((output / "result.json").read_text())
+def test_a_comparison_and_several_seeds_are_scored_by_them(run, own_store, bert_folder, dev):
+    output, result, shown = run("compared", "compare", "simcse-base", "last", "--seeds", "2")
     trained, last, untouched = result["rows"]
-    seeds = [
-        json.loads((output / "simcse-base" / f"seed-{seed}" / "result.json").read_text())
-        for seed in (0, 1)
-    ]
+    seeds = [result_of(output / "simcse-base" / f"seed-{seed}") for seed in (0, 1)]
     assert trained["dev"] == [one["dev_found_first"] for one in seeds]
-    expected = score_dev(
-        Baseline("", "last", {}).open(bert_folder, "fp32"), dev_sets(OWN, None, None, corpus)
-    )
-    assert last["dev"] == [expected["dev_found_first"]]
+    read = Baseline("", "last", {}).open(bert_folder, "fp32")
+    assert last["dev"] == [score_dev(read, dev.alone)["dev_found_first"]]
     assert untouched["dev"] == [seeds[0]["baseline_found_first"]]
     assert (result["dev"], result["metric"]) == ("own documents", "dev_found_first")
-    assert "on dev (own documents): " in capsys.readouterr().out
+    assert "on dev (own documents): " in shown.out
     metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
     assert metrics["dev_found_first.simcse-base"] == pytest.approx(trained["dev_mean"])
 
-    words = ("train", "simcse-base", "--seeds", "2")
-    folder = tmp_path / "seeds"
-    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=folder)) == 0
-    both = json.loads((folder / "result.json").read_text())
+    _, both, shown = run("seeds", "train", "simcse-base", "--seeds", "2")
     assert both["dev_found_first_mean"] == pytest.approx(trained["dev_mean"])
-    assert "the mean of 2 seeds scores" in capsys.readouterr().out.replace("The mean", "the mean")
+    assert "the mean of 2 seeds scores" in shown.out.replace("The mean", "the mean")

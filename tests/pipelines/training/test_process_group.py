@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from datetime import timedelta
 
 import pytest
+import ray.util
 import torch
 import torch.distributed as dist
 from listening import listeners
+from ray.train.torch import TorchConfig
+
+from cluster.nodes import free_ports
+from pipelines.training import process_group
+from pipelines.training.failures import _PEER_GONE
 
 
-def work(how: str, rank: int, port: int, pipe) -> None:
+def work(private: bool, rank: int, port: int, pipe) -> None:
     """A worker that adds its number to the other's, and then waits."""
-    from pipelines.training import process_group
-
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     os.environ.update(variables, RANK=str(rank))
-    if how == "loopback":
+    if private:
         process_group.listen_on_loopback()
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     total = torch.tensor([rank + 1.0])
@@ -29,15 +34,13 @@ def work(how: str, rank: int, port: int, pipe) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("how", "private"), [("loopback", True), ("torch's", False)])
-def test_the_store_listens_on_loopback_alone(how, private):
-    from cluster.nodes import free_ports
-
+@pytest.mark.parametrize("private", [True, False])
+def test_the_store_listens_on_loopback_alone(private):
     [port] = free_ports(1)
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe() for _ in range(2)]
     workers = [
-        context.Process(target=work, args=(how, rank, port, theirs))
+        context.Process(target=work, args=(private, rank, port, theirs))
         for rank, (_, theirs) in enumerate(pipes)
     ]
     inherited = {one.port for one in listeners([os.getpid()])}
@@ -60,26 +63,14 @@ def test_the_store_listens_on_loopback_alone(how, private):
 
 
 def test_a_port_taken_meanwhile_is_a_loss_that_a_training_mends():
-    import socket
-
-    from torch.distributed import DistNetworkError
-
-    from pipelines.training import process_group
-    from pipelines.training.failures import _PEER_GONE
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DistNetworkError, match=f"127.0.0.1:{port}: .* in use") as refused:
+        with pytest.raises(dist.DistNetworkError, match=f"127.0.0.1:{port}: .* in use") as refused:
             process_group.store_on_loopback(host_name="127.0.0.1", port=port, is_master=True)
     assert _PEER_GONE.search(repr(refused.value))
 
 
 def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
-    import ray.util
-    from ray.train.torch import TorchConfig
-
-    from pipelines.training import process_group
-
     done = []
 
     class Group:
@@ -90,8 +81,8 @@ def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
             done.append(function)
 
     monkeypatch.setattr(TorchConfig().backend_cls, "on_start", lambda *_: done.append("ray"))
-    backend = process_group.LoopbackTorchConfig().backend_cls()
     for address in ("10.0.0.7", "127.0.0.1"):
         monkeypatch.setattr(ray.util, "get_node_ip_address", lambda a=address: a)
-        backend.on_start(Group(), process_group.LoopbackTorchConfig())
+        config = process_group.LoopbackTorchConfig()
+        config.backend_cls().on_start(Group(), config)
     assert done == ["ray", process_group.listen_on_loopback, "ray"]

@@ -33,12 +33,12 @@ def warned(monkeypatch):
     return texts
 
 
-def run(folder, background, *, start=0):
+def run(folder, background=False, *, started=True):
     method = nn.Linear(4, 4)
     folder.mkdir(exist_ok=True)
     metrics = MetricsWriter(folder / METRICS_FILE)
-    if start is not None:
-        metrics.start(start)
+    if started:
+        metrics.start(0)
     return Training(
         settings=override(TrainSettings(), {"max_steps": 9, "batch_size": 2}),
         method=method,
@@ -51,6 +51,15 @@ def run(folder, background, *, start=0):
         writer=CheckpointWriter(folder, None, background=background),
         metrics=metrics,
     )
+
+
+def take_step(training, step, loss=0.5):
+    training.step = step
+    log_metrics(training, {"loss": loss})
+
+
+def saved_steps(folder):
+    return [checkpoint.step for checkpoint in checkpoints(folder)]
 
 
 def refuse(monkeypatch, times):
@@ -73,30 +82,12 @@ def test_a_refused_checkpoint_is_a_warning_and_the_next_is_written(
 ):
     training = run(tmp_path, background)
     refuse(monkeypatch, times=1)
-    for step in (3, 6):
-        training.step = step
+    for training.step in (3, 6):
         save(training, 50.0)
     finish_saving(training)
-    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [6]
-    assert len(warned) == 1
-    assert "step-00000003" in warned[0]
-
-
-def test_a_checkpoint_waits_for_the_rows_of_its_steps(tmp_path, warned, monkeypatch):
-    """Otherwise a run that continues from it would lack them."""
-    training = run(tmp_path, False)
-    monkeypatch.setattr(training.metrics, "_file", FullDisk(tmp_path / METRICS_FILE, "a"))
-    training.step = 3
-    log_metrics(training, {"loss": 0.5})
-    save(training, 50.0)
-    assert checkpoints(tmp_path) == []
-    assert METRICS_FILE in warned[0]
-    monkeypatch.setattr(FullDisk, "write", io.FileIO.write)
-    training.step = 6
-    log_metrics(training, {"loss": 0.25})
-    save(training, 50.0)
-    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [6]
-    assert [row["loss"] for row in read_rows(tmp_path / METRICS_FILE).values()] == [0.5, 0.25]
+    assert saved_steps(tmp_path) == [6]
+    (warning,) = warned
+    assert "step-00000003" in warning
 
 
 class FullDisk(io.FileIO):
@@ -105,33 +96,49 @@ class FullDisk(io.FileIO):
         raise OSError(28, "No space left on device")
 
 
+def test_a_checkpoint_waits_for_the_rows_of_its_steps(tmp_path, warned, monkeypatch):
+    """Otherwise a run that continues from it would lack them."""
+    training = run(tmp_path)
+    monkeypatch.setattr(training.metrics, "_file", FullDisk(tmp_path / METRICS_FILE, "a"))
+    take_step(training, 3)
+    save(training, 50.0)
+    assert saved_steps(tmp_path) == []
+    assert METRICS_FILE in warned[0]
+    monkeypatch.setattr(FullDisk, "write", io.FileIO.write)
+    take_step(training, 6, loss=0.25)
+    save(training, 50.0)
+    assert saved_steps(tmp_path) == [6]
+    assert [row["loss"] for row in read_rows(tmp_path / METRICS_FILE).values()] == [0.5, 0.25]
+
+
 def test_a_checkpoint_after_100_000_steps_is_as_large_as_after_10(tmp_path):
     """Nothing in it grows with the steps. They are counted here, not trained."""
     sizes = {}
     for steps in (10, 100_000):
-        training = run(tmp_path / str(steps), False)
-        for training.step in range(1, steps + 1):
-            log_metrics(training, {"loss": 0.5})
+        folder = tmp_path / str(steps)
+        training = run(folder)
+        for step in range(1, steps + 1):
+            take_step(training, step)
         save(training, 50.0)
         training.metrics.close()
-        (written,) = checkpoints(tmp_path / str(steps))
+        (written,) = checkpoints(folder)
         sizes[steps] = (written.path / files.STATE_FILE).stat().st_size
-        lines = (tmp_path / str(steps) / METRICS_FILE).read_bytes().count(b"\n")
-        assert lines == steps, "premise: the rows are in the file"
+        rows = (folder / METRICS_FILE).read_bytes().count(b"\n")
+        assert rows == steps, "premise: the rows are in the file"
     assert abs(sizes[100_000] - sizes[10]) < 64 << 10
 
 
 def test_a_checkpoint_of_an_earlier_version_opens(tmp_path):
     """Its list of all numbers is left alone; those of the steps after it go."""
-    training = run(tmp_path, False)
-    for training.step in (1, 2, 3):
-        log_metrics(training, {"loss": training.step / 4})
+    training = run(tmp_path)
+    for step in (1, 2, 3):
+        take_step(training, step)
     training.step = 2
     save(training, 50.0)
     (found,) = checkpoints(tmp_path)
     state = {**found.load(), "told": [{"step": 1, "total": 9, "values": {"loss": 0.25}}]}
     files.write_checkpoint(tmp_path, 2, 50.0, state)
-    again = run(tmp_path, False, start=None)
+    again = run(tmp_path, started=False)
     restore(again)
     assert again.step == 2
     assert list(read_rows(tmp_path / METRICS_FILE)) == [1, 2]
@@ -140,11 +147,10 @@ def test_a_checkpoint_of_an_earlier_version_opens(tmp_path):
 def test_an_attempt_that_was_superseded_leaves_the_rows_alone(tmp_path):
     """A worker that loads its encoder while its driver has given it up."""
     folder = tmp_path / "checkpoints"
-    late = run(tmp_path, False, start=None)
+    late = run(tmp_path, started=False)
     late.writer = CheckpointWriter(folder, files.begin_attempt(folder), background=False)
     files.begin_attempt(folder)
-    training = run(tmp_path, False)
-    log_metrics(training, {"loss": 0.5})
+    log_metrics(run(tmp_path), {"loss": 0.5})
     with pytest.raises(files.SupersededError):
         restore(late)
     assert len(read_rows(tmp_path / METRICS_FILE)) == 1
@@ -158,7 +164,7 @@ def test_the_last_checkpoint_is_tried_three_times(tmp_path, warned, monkeypatch,
     training.step = training.total
     if times < module.LAST_TRIES:
         save(training, 50.0)
-        assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [9]
+        assert saved_steps(tmp_path) == [9]
     else:
         with pytest.raises(OSError, match="No space left"):
             save(training, 50.0)
@@ -174,8 +180,7 @@ def test_bf16_where_it_is_slower_is_a_warning(
     tmp_path, warned, monkeypatch, precision, fast, warnings
 ):
     monkeypatch.setattr(module, "has_fast_bf16", lambda _: fast)
-    training = run(tmp_path / "out", background=False)
+    training = run(tmp_path)
     training.settings = override(training.settings, {"precision": precision})
     warn_slow_precision(training)
-    assert len(warned) == warnings
-    assert all("leave precision at auto" in text for text in warned)
+    assert ["leave precision at auto" in text for text in warned] == [True] * warnings

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from tiny_corpus import write_corpus
+from trainings import training
 
+from cotbert_core.encoder.token_limit import most_tokens
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
@@ -17,92 +19,83 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training import sentence_length
 from pipelines.training.inputs import check_inputs
 from pipelines.training.sentence_length import cut_notes, cut_share, with_corpus_max_length
+from pipelines.tune import check_settings
 
-
-def texts(count=10):
-    """Of 5, 13, 21 and 45 tokens, so many of each."""
-    return [" ".join(["a"] * length) for length in (5, 13, 21, 45) * count]
+# Of 5, 13, 21 and 45 tokens.
+TEXTS = [" ".join(["a"] * length) for length in (5, 13, 21, 45)]
+JOBS = {
+    "train": ("train", "cot-bert-base"),
+    "tune": ("tune", "seeds", "--recipe", "cot-bert-base"),
+    "compare": ("compare", "cot-bert-base", "simcse-base"),
+}
 
 
 @pytest.fixture
 def corpus(tmp_path, bert_folder):
-    return Corpus.open(write_corpus(tmp_path / "corpus", bert_folder, texts(), max_length=64))
+    return Corpus.open(write_corpus(tmp_path / "corpus", bert_folder, TEXTS * 10, max_length=64))
 
 
-def captured(monkeypatch, command, corpus, encoder, output, *words):
-    """The settings with which a command begins its job, by recipe."""
-    found = {}
+@pytest.fixture
+def begun(tmp_path, bert_folder, corpus, monkeypatch):
+    """The settings with which a command begins its job, of each recipe."""
 
-    def job(*arguments, **_):
-        for value in arguments:
-            if isinstance(value, TrainSettings):
-                found[command] = value
-            elif hasattr(value, "entries"):
-                found.update(value.entries)
-        raise UserError("captured")
+    def settings_of(command, *flags):
+        found = []
 
-    monkeypatch.setattr(f"pipelines.{command}.{command}", job)
-    first = {"train": ["cot-bert-base"], "tune": ["seeds", "--recipe", "cot-bert-base"],
-             "compare": ["cot-bert-base", "simcse-base"]}[command]  # fmt: skip
-    line = [command, *first, "--corpus", str(corpus), "--encoder", encoder, *words]
-    assert main([*line, "--output", str(output)]) == 2
-    return found
+        def job(*arguments, **_):
+            found.extend(value for value in arguments if isinstance(value, TrainSettings))
+            found.extend(s for a in arguments for s in getattr(a, "entries", {}).values())
+            raise UserError("captured")
+
+        monkeypatch.setattr(f"pipelines.{command}.{command}", job)
+        line = training(bert_folder, corpus.path, tmp_path / "out", job=JOBS[command], flags=flags)
+        assert main(line) == 2
+        assert found
+        return found
+
+    return settings_of
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "compare"])
-def test_the_default_follows_the_corpus(
-    tmp_path, bert_folder, corpus, monkeypatch, capsys, command
-):
-    found = captured(monkeypatch, command, corpus.path, bert_folder, tmp_path / "out")
-    assert {settings.max_length for settings in found.values()} == {64}
+@pytest.mark.parametrize("command", JOBS)
+def test_the_default_follows_the_corpus(begun, capsys, command):
+    assert {settings.max_length for settings in begun(command)} == {64}
     assert "note: max_length is 64, as the corpus was prepared" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "compare"])
+@pytest.mark.parametrize("command", JOBS)
 @pytest.mark.parametrize("how", ["--set", "--config", "recipe"])
 def test_a_named_length_wins_and_what_it_cuts_is_said(
-    tmp_path, bert_folder, corpus, monkeypatch, command, how
+    tmp_path, begun, corpus, monkeypatch, command, how
 ):
     (tmp_path / "a.yaml").write_text("max_length: 32\n")
-    words = {"--set": ["--set", "max_length=32"], "--config": ["--config", tmp_path / "a.yaml"]}
+    flags = {"--set": ["--set", "max_length=32"], "--config": ["--config", tmp_path / "a.yaml"]}
     if how == "recipe":
-
-        def pinned():
-            return override(recipes.cot_bert_base(), {"max_length": 32})
-
-        monkeypatch.setitem(recipes.RECIPES, "cot-bert-base", pinned)
-    given = map(str, words.get(how, []))
-    found = captured(monkeypatch, command, corpus.path, bert_folder, tmp_path / "out", *given)
-    assert {settings.max_length for settings in found.values()} == {32}
-    for settings in found.values():
-        small = override(settings, {"batch_size": 4, "max_steps": 3})
-        assert check_inputs(small, corpus)[0] == (
+        pinned = override(recipes.cot_bert_base(), {"max_length": 32})
+        monkeypatch.setitem(recipes.RECIPES, "cot-bert-base", lambda: pinned)
+    for settings in begun(command, *flags.get(how, [])):
+        assert settings.max_length == 32
+        assert check_inputs(override(settings, {"batch_size": 4, "max_steps": 3}), corpus)[0] == (
             "max_length is 32 and the corpus was prepared with 64: 25.0 % of its sentences are cut "
             "(--set max_length=64 keeps them as they are)"
         )
 
 
 def test_a_sweep_says_it_once_before_its_trials(bert_folder, corpus, tiny_settings, capsys):
-    from pipelines.tune import check_settings
-
-    settings = [tiny_settings(bert_folder, {"max_length": n}) for n in (8, 8, 16, 64)]
-    check_settings([override(s, {"seed": k}) for k, s in enumerate(settings)], corpus)
-    reported = [line for line in capsys.readouterr().err.splitlines() if "max_length" in line]
-    assert [line.split(": ")[2].split(" (")[0] for line in reported] == [
-        "75.0 % of its sentences are cut",
-        "50.0 % of its sentences are cut",
-    ]
+    trials = [tiny_settings(bert_folder, {"max_length": n, "seed": n}) for n in (8, 8, 16, 64)]
+    check_settings(trials, corpus)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "max_length" in line]
+    assert [line.split(": ")[2].split(" %")[0] for line in lines] == ["75.0", "50.0"]
 
 
 def test_a_shorter_corpus_is_followed_too(tmp_path, bert_folder):
-    short = Corpus.open(write_corpus(tmp_path / "short", bert_folder, texts(), max_length=16))
+    short = Corpus.open(write_corpus(tmp_path / "short", bert_folder, TEXTS, max_length=16))
     settings = with_corpus_max_length(override(TrainSettings(), {"encoder": bert_folder}), short)
     assert settings.max_length == 16
     assert cut_notes(settings, short) == []
 
 
 def test_the_share_of_many_parts_is_a_samples(tmp_path, bert_folder, monkeypatch):
-    parts = [texts(1)[:2]] + [texts(1)] * 5
+    parts = [TEXTS[:2]] + [TEXTS] * 5
     many = Corpus.open(write_corpus(tmp_path / "many", bert_folder, *parts, max_length=64))
     assert cut_share(many, 16) == (10 / 22, False)
     monkeypatch.setattr(sentence_length, "SAMPLED_PARTS", 2)
@@ -115,35 +108,27 @@ def test_the_share_of_many_parts_is_a_samples(tmp_path, bert_folder, monkeypatch
 def test_a_length_that_the_encoder_cannot_take_is_refused(
     tmp_path, bert_folder, tiny_settings, method
 ):
-    folder = write_corpus(tmp_path / "corpus", bert_folder, texts(), max_length=500)
+    folder = write_corpus(tmp_path / "corpus", bert_folder, TEXTS, max_length=500)
     changes = {"max_length": 127}
     if method == "simcse":
-        changes |= {"method.name": "simcse"}
         changes |= {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
-        changes |= {"method.temperature": 0.05}
-    settings = override(tiny_settings(bert_folder), changes)
+        changes |= {"method.name": "simcse", "method.temperature": 0.05}
     with pytest.raises(UserError, match=r"max_length is 127.*--set max_length"):
-        check_inputs(settings, Corpus.open(folder))
+        check_inputs(tiny_settings(bert_folder, changes), Corpus.open(folder))
 
 
 @pytest.mark.usefixtures("without_ray")
-@pytest.mark.parametrize(("length", "status"), [(5000, 2), (129, 2), (128, 0)])
-def test_prepare_refuses_more_than_the_encoder_takes(
-    tmp_path, bert_folder, capsys, length, status
-):  # fmt: skip
+@pytest.mark.parametrize(("length", "status"), [(129, 2), (128, 0)])
+def test_prepare_refuses_more_than_the_encoder_takes(tmp_path, bert_folder, capsys, length, status):
     (tmp_path / "a.txt").write_text("A man\n")
     words = ["prepare", "--input", str(tmp_path / "a.txt"), "--encoder", bert_folder]
-    words += ["--max-length", str(length), "--output", str(tmp_path / "out")]
-    assert main(words) == status
-    stderr = capsys.readouterr().err
-    said = f"max_length is {length} and encoder '{bert_folder}' takes at most 128 tokens"
-    assert (said in stderr) == (status == 2)
+    assert main([*words, "--max-length", str(length), "--output", str(tmp_path / "out")]) == status
+    message = f"max_length is {length} and encoder '{bert_folder}' takes at most 128 tokens"
+    assert (message in capsys.readouterr().err) == (status == 2)
     assert (tmp_path / "out").exists() == (status == 0)
 
 
 def test_positions_kept_for_padding_do_not_count(roberta_folder):
-    from cotbert_core.encoder.token_limit import most_tokens
-
     config = json.loads((Path(roberta_folder) / "config.json").read_text())
     assert (config["max_position_embeddings"], most_tokens(roberta_folder)) == (130, 128)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 from document_corpus import rows_of, same_document, write_document_corpus
 from run_folders import curve, unfinished_copy
 from tiny_corpus import write_corpus
+from trainings import SENTENCES, result_of, training
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
@@ -23,33 +25,26 @@ from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.cli import main
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus, corpus_table
+from pipelines.training.data import open_data
+from pipelines.training.documents import streamed_rows
 from pipelines.training.metrics_log import read_rows
+from pipelines.training.streaming import Stream
 from pipelines.training.training_state import seed_all
 
-PLAIN = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 pytestmark = pytest.mark.ray_local
 
+PLAIN = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 SETTINGS = (
-    "batch_size=8",
-    "max_steps=12",
-    "eval_every=4",
-    "optimizer.learning_rate=1e-3",
-    "precision=fp32",
-    "dropout=0",
-    "max_length=9",
-    "shuffle_buffer_rows=20",
-    "workers=2",
+    *("batch_size=8", "max_steps=12", "eval_every=4", "max_length=9", "workers=2"),
+    *("optimizer.learning_rate=1e-3", "precision=fp32", "dropout=0", "shuffle_buffer_rows=20"),
 )
+# 77 different sentences in parts of unequal size: 9 steps an epoch, 5 rows left over.
+BOUNDS = (0, 11, 12, 30, 44, 60, 77)
 
 
 @pytest.fixture(scope="module")
 def corpus(home, bert_folder):
-    """77 different sentences in parts of unequal size: 9 steps an epoch, 5 rows left over."""
-    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman", "The penguin")
-    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
-    verbs = ("is singing", "walks", "saw a penguin")
-    lines = [f"{s} {v} {e}" for s in subjects for v in verbs for e in ends][:77]
-    parts = [lines[a:b] for a, b in ((0, 11), (11, 12), (12, 30), (30, 44), (44, 60), (60, 77))]
+    parts = [SENTENCES[a:b] for a, b in pairwise(BOUNDS)]
     return Corpus.open(write_corpus(home / "corpus", bert_folder, *parts))
 
 
@@ -62,29 +57,19 @@ def slow_batches(corpus, settings, done, total):
     """Global batches as lists of (sentence, companions...), the parts read row by row."""
     parts = [pq.read_table(path).to_pylist() for path in sorted(corpus.path.glob("data/part-*"))]
     names = ["input_ids", *(f"{name}_ids" for name in corpus.columns)]
-    plan = windows(corpus.part_rows(), settings, settings.shuffle_buffer_rows, done, total)
     rows = []
-    for window in plan:
+    for window in windows(corpus.part_rows(), settings, 20, done, total):
         laid = [row for number in window.parts for row in parts[number]]
         rows += [laid[number] for number in window.order(len(laid))]
     texts = [[row[name][: settings.max_length] for name in names] for row in rows]
-    size = settings.batch_size
-    return [texts[start : start + size] for start in range(0, len(texts), size)]
-
-
-def command(encoder, corpus, output, *flags):
-    sets = [part for item in SETTINGS for part in ("--set", item)]
-    return [
-        *("train", "quickstart", "--encoder", encoder, "--corpus", str(corpus.path)),
-        *("--output", str(output), *sets, *flags),
-    ]
+    return [texts[start : start + 8] for start in range(0, len(texts), 8)]
 
 
 @pytest.fixture(scope="module")
 def trained(home, corpus, bert_folder):
     """A finished run of two workers over one epoch and a third."""
-    kept = ("--keep-checkpoints", "all")
-    assert main(command(bert_folder, corpus, home / "run", *kept)) == 0
+    flags = ("--keep-checkpoints", "all")
+    assert main(training(bert_folder, corpus.path, home / "run", *SETTINGS, flags=flags)) == 0
     return home / "run"
 
 
@@ -99,12 +84,9 @@ def test_two_workers_train_on_the_batches_of_a_slow_reading(trained, corpus, set
     assert len(expected) == 12
     assert curve(trained) == pytest.approx(expected, abs=1e-4)
     assert max(expected) - min(expected) > 1e-2, "premise: the losses move"
-
-
-def test_the_wait_for_data_is_reported_and_part_of_the_step(trained):
-    rows = read_rows(trained / "metrics.jsonl")
+    logged = read_rows(trained / "metrics.jsonl")
     for step in range(1, 13):
-        assert 0 < rows[step]["data_wait_seconds"] < rows[step]["step_seconds"]
+        assert 0 < logged[step]["data_wait_seconds"] < logged[step]["step_seconds"]
 
 
 def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
@@ -114,20 +96,15 @@ def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (12, 8)
     shutil.rmtree(last.path)
-    first = next(windows(corpus.part_rows(), settings, settings.shuffle_buffer_rows, 8, 12))
+    first = next(windows(corpus.part_rows(), settings, 20, 8, 12))
     assert first.start > 0, "premise: step 8 ended within a window"
-    assert main(command(bert_folder, corpus, output, "--resume")) == 0
+    assert main(training(bert_folder, corpus.path, output, *SETTINGS, flags=["--resume"])) == 0
     assert curve(output) == curve(trained)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (output, trained)]
-    assert results[0]["dev_spearman"] == results[1]["dev_spearman"]
+    assert result_of(output)["dev_spearman"] == result_of(trained)["dev_spearman"]
 
 
 def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, settings):
     """Without cores of their own: the session's are all taken."""
-    import ray
-
-    from pipelines.training.streaming import Stream
-
     folder = home / "triples"
     shutil.copytree(corpus.path, folder)
     for path in folder.glob("data/part-*"):
@@ -157,11 +134,6 @@ def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, setti
 
 
 def test_positives_from_documents_are_streamed_with_their_sentence(home, bert_folder, settings):
-    import ray
-
-    from pipelines.training.data import open_data
-    from pipelines.training.documents import streamed_rows
-
     parts = [[(d, p) for d in range(k, k + 4) for p in range(d % 4 + 1)] for k in (0, 4, 8)]
     corpus = Corpus.open(write_document_corpus(home / "documents", bert_folder, *parts))
     changes = {"method.name": "simcse", "method.positive": "rest", "method.rest_length": 20}
@@ -171,17 +143,16 @@ def test_positives_from_documents_are_streamed_with_their_sentence(home, bert_fo
 
     @ray.remote(num_cpus=1)
     def read(done):
-        return list(stream.batches(settings, done, 7))
+        return dict(stream.batches(settings, done, 7))
 
     whole, resumed = ray.get([read.remote(0), read.remote(4)])
-    assert [step for step, _ in resumed] == [5, 6, 7]
+    assert [*resumed] == [5, 6, 7]
     rows = rows_of(corpus.path)
-    for step, batch in whole:
+    for step, batch in whole.items():
         lists = zip(batch.sentences, batch.augmented, batch.documents, strict=True)
         for ids, rest, document in lists:
             (row,) = [r for r in rows if r["document"] == document and r["input_ids"][:9] == [*ids]]
             expected = [t for o in same_document(rows, row, in_part=True) for t in o["input_ids"]]
             assert rest.tolist() == expected[:20]
-        if step > 4:
-            again = dict(resumed)[step]
-            assert [*map(list, again.augmented)] == [*map(list, batch.augmented)]
+        if step in resumed:
+            assert [*map(list, resumed[step].augmented)] == [*map(list, batch.augmented)]
