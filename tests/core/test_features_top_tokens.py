@@ -120,8 +120,3 @@ def test_a_k_outside_the_vocabulary_is_refused(backbone, top_k):
     size = len(backbone.model.embeddings.word_embeddings.weight)
     with pytest.raises(UserError, match=f"top_k is {top_k}: give 1 to {size}"):
         build_features("top-tokens", backbone, FeatureOptions(top_k=top_k))
-
-
-def test_an_unknown_denoising_mode_is_refused(backbone):
-    with pytest.raises(UserError, match="unknown denoising mode 'pads'"):
-        build_features("top-tokens", backbone, FeatureOptions(top_k=9, denoise="pads"))
