@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
 from cotbert_core.templates.template_texts import resolve_template
 
@@ -24,6 +29,7 @@ READINGS = {
     "cls": ("cls", None),
     "cls of a template": ("cls", "{f}/anchor"),
     "mean of a template": ("mean", "{f}/anchor"),
+    "cls behind a tanh head": ("cls", None),
 }
 PYTHON_BLANKS = [c for c in map(chr, range(0x3100)) if c.isspace()]
 TRICKY = [
@@ -54,8 +60,12 @@ def encoder(request, encoder_folder, family):
     readout, template = READINGS[request.param]
     if template is not None:
         template = resolve_template(template.format(f=family))
-    pooling = PoolingConfig(readout, template, full_stop=template is not None, method="cot-bert")
-    return SentenceEncoder(load_backbone(encoder_folder), pooling)
+    torch.manual_seed(0)
+    backbone = load_backbone(encoder_folder)
+    head = TanhHead(backbone.model.config).eval() if "tanh" in request.param else None
+    how = {"full_stop": template is not None, "normalize": request.param == "mask before"}
+    pooling = PoolingConfig(readout, template, head=head and "tanh", method="cot-bert", **how)
+    return SentenceEncoder(backbone, pooling, head)
 
 
 @pytest.fixture
@@ -73,26 +83,6 @@ def by_sentence_transformers(folder):
     return SentenceTransformer(str(folder), device="cpu").encode(TRICKY)
 
 
-def by_transformers(folder, readout, stages):
-    """What a user without sentence-transformers writes."""
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder).eval()
-    inputs = tokenizer(TRICKY, padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        hidden = model(**inputs).last_hidden_state
-    if readout == "cls":
-        return hidden[:, 0].numpy()
-    if readout == "mean":
-        attended = inputs["attention_mask"].unsqueeze(-1)
-        return ((hidden * attended).sum(1) / attended.sum(1)).numpy()
-    token = tokenizer.mask_token if stages == 1 else READOUT_TOKEN
-    read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids(token)
-    assert read.sum(dim=1).tolist() == [1] * len(TRICKY)
-    return hidden[read].numpy()
-
-
 def assert_same(vectors, expected):
     cosine = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1)
     cosine = cosine / np.linalg.norm(expected, axis=1)
@@ -101,21 +91,34 @@ def assert_same(vectors, expected):
     np.testing.assert_allclose(vectors, expected, atol=1e-4, rtol=0)
 
 
-def test_a_folder_is_read_alike_by_three_libraries_and_saved_again_is_still_right(
-    encoder, tmp_path
-):
+def test_the_blocks_of_a_card_run_and_give_the_same_vectors(encoder, tmp_path, monkeypatch):
+    """By sentence-transformers, by transformers and by this package."""
     expected, rows = ours(encoder), len(encoder.backbone.model.get_input_embeddings().weight)
     assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
-    encoder.save_pretrained(tmp_path / "first")
+    encoder.save_pretrained(tmp_path / "saved")
     assert len(encoder.backbone.model.get_input_embeddings().weight) == rows
     assert np.array_equal(ours(encoder), expected), "saving leaves the encoder as it was"
-    assert_same(by_sentence_transformers(tmp_path / "first"), expected)
-    found = by_transformers(tmp_path / "first", encoder.pooling.readout, encoder.bound.stages)
-    assert_same(found, expected)
+    monkeypatch.chdir(tmp_path / "saved")
+    card = Path(CARD_FILE).read_text(encoding="utf-8")
+    by_others, by_transformers, by_us = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    for block in (by_others, by_transformers, by_us):
+        names = {}
+        exec(block, names)
+        assert np.asarray(names["vectors"]).shape == (2, 32)
+        exec(block.replace(EXAMPLE, repr(TRICKY)), names)
+        if block is by_us:  # in bf16 where the machine has it
+            np.testing.assert_allclose(names["vectors"], expected, atol=0.1, rtol=0)
+        else:
+            assert_same(np.asarray(names["vectors"]), expected)
+
+
+def test_a_folder_is_read_as_it_was_and_saved_again_is_still_right(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path / "first")
     again = SentenceEncoder.from_pretrained(tmp_path / "first")
     assert again.pooling == encoder.pooling
     assert (again.bound, again.max_length) == (encoder.bound, encoder.max_length)
     again.save_pretrained(tmp_path / "second")
+    expected = ours(encoder)
     assert np.array_equal(ours(SentenceEncoder.from_pretrained(tmp_path / "second")), expected)
     assert_same(by_sentence_transformers(tmp_path / "second"), expected)
 
