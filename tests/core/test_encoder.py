@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import cotbert_core
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
@@ -121,6 +122,13 @@ def test_dropout_is_off_whatever_mode_the_model_was_in(open_encoder, sentences):
     first = encoder.encode(sentences)
     encoder.backbone.model.train()
     assert np.array_equal(encoder.encode(sentences), first)
+
+
+def test_every_public_name_is_there():
+    assert set(cotbert_core.__all__) <= {*cotbert_core._HOME, "__version__"}
+    assert all(getattr(cotbert_core, name) is not None for name in cotbert_core.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Encoder'"):
+        _ = cotbert_core.Encoder
 
 
 def test_what_is_wrong_is_reported(bert_folder):

@@ -27,6 +27,7 @@ HOSTILE_SETTINGS = {
     DEEP: "nested too deep",
     "\x00\x01": "cannot be read as JSON",
     '{"format": ' + "9" * 5000 + "}": "cannot be read as JSON",
+    json.dumps(SETTINGS | {"whitening": "all", "zoom": 2}): "has the fields whitening, zoom, which",
     json.dumps(SETTINGS | {"format": 3}): "is not of format 1",
     json.dumps(SETTINGS | {"format": None}): "is not of format 1",
     **{

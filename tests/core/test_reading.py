@@ -87,6 +87,8 @@ def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
 def test_what_cannot_be_read_is_reported(bert_folder, asked, fault):
     with pytest.raises(UserError, match=fault):
         resolve_pooling_config(bert_folder, **asked)
+    with pytest.raises(UserError, match="unknown head 'dense': choose one of tanh, transform"):
+        PoolingConfig(head="dense")
 
 
 @pytest.mark.parametrize(
@@ -171,16 +173,3 @@ def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
     with_blank = backbone.tokenizer(["A man"], 8)[0].tolist()
     assert [row[1:-1] == with_blank for row in seen] == [True, False]
     assert PoolingConfig("cls", TEMPLATE).leading_blank
-
-
-def test_a_folder_of_another_version_is_reported(bert_folder, tmp_path):
-    folder = tmp_path / "model"
-    SentenceEncoder.from_pretrained(bert_folder, "promptbert/manual").save_pretrained(folder)
-    path = folder / "cotbert.json"
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps(kept | {"whitening": "all", "zoom": 2}))
-    with pytest.raises(UserError, match="has the fields whitening, zoom, which this version does"):
-        SentenceEncoder.from_pretrained(folder)
-    path.write_text(json.dumps(kept | {"head": "dense"}))
-    with pytest.raises(UserError, match="unknown head 'dense': choose one of tanh, transform"):
-        SentenceEncoder.from_pretrained(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import template_bias
@@ -60,22 +59,6 @@ def test_kinds_of_tokens(known, byte_level):
     found = token_kinds(list(known), byte_level, special=("[CLS]", "<mask>"))
     assert dict(zip(known, found, strict=True)) == known
     assert token_kinds(["<mask>"], True) == ["subword"], "special where the tokenizer says so"
-
-
-def test_the_kind_tells_which_tokens_begin_a_word(encoder_folder, sentences):
-    """Slowly: tokenize words by themselves; the first token begins the word, no other does."""
-    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
-    byte_level = "roberta" in encoder_folder
-    first, later = set(), set()
-    for word in " ".join(sentences).split():
-        # WordPiece splits at an apostrophe first: `t` in "isn't" is a word of its own.
-        tokens = tokenizer.tokenize(" " + word if byte_level else word.split("'")[0])
-        kinds = token_kinds(tokens, byte_level)
-        first.add(kinds[0])
-        later |= set(kinds[1:])
-    # Nobody has merged some letters with the blank before them: a blank alone is no word.
-    assert first - {"other"} == ({"word", "capital"} if byte_level else {"word"})
-    assert later - {"other"} == {"subword"}
 
 
 def test_byte_level_tokens_are_shown_as_text():

@@ -38,33 +38,6 @@ def bound(template, tokenizer):
     return BoundTemplate.bind(template, tokenizer.hf)
 
 
-def filled(template, tokenizer, sentence):
-    """The ids that the tokenizer itself gives for the template with the sentence written in."""
-    text = template.text.replace("[MASK]", tokenizer.hf.mask_token).replace("[X]", sentence)
-    return tokenizer.hf(text)["input_ids"]
-
-
-def test_a_row_is_the_tokenized_filled_text(template, bound, tokenizer, sentences):
-    rows = bound.wrap(tokenizer(sentences, 64))
-    for i, sentence in enumerate(sentences):
-        expected = filled(template, tokenizer, sentence)
-        assert rows.ids[i, : rows.lengths[i]].tolist() == expected
-
-
-def test_roberta_sentence_has_the_blank_of_the_filled_template(roberta_folder):
-    tokenizer = load_tokenizer(roberta_folder)
-    bound = BoundTemplate.bind(resolve_template("cot-roberta/anchor"), tokenizer.hf)
-    text = "The sentence of ' A man ' means <mask> , so it can be summarized as <mask> ."
-    expected = tokenizer.hf(text)["input_ids"]
-    tokens = tokenizer.hf.convert_ids_to_tokens(expected)
-    assert tokens[0] == "<s>"
-    assert "ĠA" in tokens, "premise: the first word carries its blank"
-    assert "Ġ" not in tokens, "premise: the mask token swallows the blank before it"
-    assert bound.wrap(tokenizer(["A man"], 32)).ids[0].tolist() == expected
-    without = tokenizer.hf("The sentence of 'A man ' means <mask> .")["input_ids"]
-    assert without[: len(bound.before) + 1] != expected[: len(bound.before) + 1]
-
-
 def test_mask_position_is_found_per_row(bound, tokenizer, sentences):
     sentences = [*sentences, TYPED, "", "a " * 40]
     rows = bound.wrap(tokenizer(sentences, 32))
@@ -117,12 +90,7 @@ def test_wrap_pads_puts_attended_pads_in_the_slot(bound):
     assert (rows.ids[range(2), rows.readout] == bound.mask_id).all()
 
 
-def test_without_a_template_a_row_is_what_the_tokenizer_makes(tokenizer, sentences):
-    bound = BoundTemplate.bind(None, tokenizer.hf)
-    rows = bound.wrap(tokenizer(sentences, 64))
-    blank = " " if tokenizer.hf.mask_token == "<mask>" else ""
-    found = [row[:length].tolist() for row, length in zip(rows.ids, rows.lengths, strict=True)]
-    assert found == [tokenizer.hf(blank + sentence)["input_ids"] for sentence in sentences]
+def test_a_template_needs_a_mask_token(tokenizer):
     tokenizer.hf.mask_token = None
     with pytest.raises(UserError, match="no mask token"):
         BoundTemplate.bind(resolve_template("denosent"), tokenizer.hf)
