@@ -133,13 +133,15 @@ def template_bias(
     lengths: np.ndarray,
     mode: Denoise,
     pad_positions: PadPositions = "aligned",
+    batch_tokens: int | None = None,
 ) -> Tensor:
     """Return the template's bias for sentences of the given token counts, (len(lengths), D).
 
-    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient).
+    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient). batch_tokens:
+    see `encode_rows`.
     """
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
     rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
     index = to_device(torch.from_numpy(which), encoder.device)
-    return encode_rows(encoder, rows, "mask")[index]
+    return encode_rows(encoder, rows, "mask", batch_tokens)[index]

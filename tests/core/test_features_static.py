@@ -11,7 +11,7 @@ import pytest
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.readouts import FeatureOptions, StaticFeatures, build_features
-from cotbert_core.readouts.static import Vocabulary, between, most_frequent, remove_tokens
+from cotbert_core.readouts.static import between, most_frequent, remove_tokens
 from cotbert_core.templates.ragged_ids import Ragged
 
 TEXTS = [
@@ -124,19 +124,6 @@ def test_lists_of_tokens_by_hand():
     assert whole == 2
     rows = between((8,), Ragged.from_lists([[1, 2], [], [3]]), (9, 7))
     assert [row.tolist() for row in rows] == [[8, 1, 2, 9, 7], [8, 9, 7], [8, 3, 9, 7]]
-
-
-def test_kinds_of_tokens(bert_folder, roberta_folder):
-    for folder, begins, inside, mark in (
-        (bert_folder, "man", "##m", ","),
-        (roberta_folder, "Ġman", "m", "Ġ,"),
-    ):
-        backbone = load_backbone(folder)
-        size = len(backbone.model.embeddings.word_embeddings.weight)
-        vocabulary = Vocabulary.of(backbone.tokenizer, size)
-        ids = backbone.tokenizer.hf.convert_tokens_to_ids([begins, inside, mark])
-        assert vocabulary.begins_word[ids].tolist() == [True, False, True]
-        assert vocabulary.has_letter_or_digit[ids].tolist() == [True, True, False]
 
 
 def test_half_a_letter_is_no_punctuation(roberta_folder):

@@ -1,4 +1,4 @@
-"""The flow's map and its inverse, its densities against autograd, and what training makes of it."""
+"""The flow's densities against autograd, and what training makes of it."""
 
 from __future__ import annotations
 
@@ -37,20 +37,10 @@ def random_network(size):
     return network
 
 
-def test_a_fitted_flow_gives_384_numbers_back(few_steps):
-    vectors = np.random.default_rng(0).normal(size=(128, 384)).astype(np.float32)
-    fitted = Flow.fit(vectors)
-    z = torch.from_numpy(fitted.apply(vectors))
-    with torch.no_grad():
-        back = fitted.network.inverse(z).numpy() * fitted.deviation + fitted.mean
-    np.testing.assert_allclose(back, vectors, atol=1e-4)
-
-
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_the_density_is_that_of_autograd_s_jacobian(size):
     network = random_network(size)
     x = torch.randn(4, size, dtype=torch.float64)
-    torch.testing.assert_close(network.inverse(network(x)), x, rtol=0, atol=1e-9)
     for row, found in zip(x, network.log_likelihood(x), strict=True):
         z = network(row[None])[0]
         jacobian = torch.autograd.functional.jacobian(lambda r: network(r[None])[0], row)

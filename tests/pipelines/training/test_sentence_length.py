@@ -142,7 +142,7 @@ def test_prepare_refuses_more_than_the_encoder_takes(
 
 
 def test_positions_kept_for_padding_do_not_count(roberta_folder):
-    from cotbert_core.encoder.token_limit import most_tokens
+    from cotbert_core.encoder.backbone import most_tokens
 
     config = json.loads((Path(roberta_folder) / "config.json").read_text())
     assert (config["max_position_embeddings"], most_tokens(roberta_folder)) == (130, 128)
