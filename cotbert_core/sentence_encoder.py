@@ -14,7 +14,7 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, apply_head, load_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
-from cotbert_core.encoder.template_denoising import bias_rows
+from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.saving.model_folder import save_encoder
@@ -25,7 +25,6 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
-from cotbert_core.training.devices import to_device
 from cotbert_core.training.precision import autocast
 
 
@@ -161,20 +160,13 @@ class SentenceEncoder:
         with autocast(precision, next(model.parameters()).device):
             rows = self.bound.wrap(ids)
             vectors = encode_rows(self.backbone, rows, self.pooling.readout, *batches)
-            bias = self._bias(ids.lengths, batches)
+            mode, positions = self.pooling.denoise, self.pooling.pad_positions
+            bias = None
+            if mode != "none":
+                bias = template_bias(
+                    self.backbone, self.bound, ids.lengths, mode, positions, batches
+                )
         return apply_head(vectors, bias, self.head)
-
-    def _bias(self, lengths: np.ndarray, batches: tuple[int, None, int]) -> torch.Tensor | None:
-        """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising.
-
-        batches: the last three arguments of `encode_rows`.
-        """
-        mode, positions = self.pooling.denoise, self.pooling.pad_positions
-        if mode == "none":
-            return None
-        rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
-        places = to_device(torch.from_numpy(which), self.backbone.device)
-        return encode_rows(self.backbone, rows, "mask", *batches)[places]
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
         """Write a folder that this package, sentence-transformers and AutoModel can open.

@@ -17,8 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import load_tokenizer
-from cotbert_core.encoder.token_limit import check_max_length
+from cotbert_core.encoder.backbone import check_max_length, load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.cleaning.cleaner import Cleaner

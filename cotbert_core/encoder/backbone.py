@@ -16,6 +16,7 @@ from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.prefixes import load_prefixes
 from cotbert_core.encoder.pretrained import open_pretrained
+from cotbert_core.errors import UserError
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
@@ -128,3 +129,31 @@ def load_backbone(
     load_prefixes(model, name)
     replace_dropout(model, dropout)
     return Backbone(model, tokenizer, name, implementation)
+
+
+def most_tokens(name: str) -> int | None:
+    """Return the maximum number of tokens in a row of an encoder NAME, including special tokens.
+
+    Returns None if only its tokenizer is available, or if it has no fixed number of positions.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = open_pretrained(AutoConfig, name)
+        with torch.device("meta"):  # allocates no memory for weights
+            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                config, trust_remote_code=False
+            )
+        return Backbone(model, load_tokenizer(name), name).max_tokens
+    except (UserError, AttributeError, ValueError, ImportError):
+        return None
+
+
+def check_max_length(max_length: int, encoder: str) -> None:
+    """Raise UserError if a row of the encoder cannot hold a sentence of `max_length` tokens."""
+    most = most_tokens(encoder)
+    if most is not None and max_length > most:
+        raise UserError(
+            f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens: "
+            f"give {most} or fewer, and leave space for a template"
+        )

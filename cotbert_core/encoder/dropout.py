@@ -8,8 +8,6 @@ elements are scaled by the rounded rate.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,20 +24,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
         return values
     if values.device.type != "cpu":
         return F.dropout(values, rate)
-    return cast(Tensor, _Dropout.apply(values, rate))  # type: ignore[no-untyped-call]
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, values: Tensor, rate: float) -> Tensor:
-        scales = _scales(values, rate)
-        context.save_for_backward(scales)
-        return values * scales
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (scales,) = context.saved_tensors
-        return gradient * scales, None
+    return values * _scales(values, rate)
 
 
 def _scales(values: Tensor, rate: float) -> Tensor:

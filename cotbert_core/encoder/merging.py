@@ -16,6 +16,7 @@ from cotbert_core.errors import UserError
 _CONFIG = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 # transformers adds a pooler with random weights to a checkpoint without one; it is never used.
 _UNUSED = "pooler."
+_MERGE_ALIKE = "merge two encoders of one shape, such as an encoder and what was trained from it"
 
 
 def merge_weights(
@@ -29,14 +30,13 @@ def merge_weights(
     for name in sorted(first.keys() ^ second.keys()):
         raise UserError(
             f"only the {'first' if name in first else 'second'} encoder has the tensor {name!r}: "
-            "merge two encoders of one shape, such as an encoder and what was trained from it"
+            f"{_MERGE_ALIKE}"
         )
     for name in second:
         if first[name].shape != second[name].shape:
             raise UserError(
                 f"the tensor {name!r} has the shape {tuple(first[name].shape)} in the first "
-                f"encoder and {tuple(second[name].shape)} in the second: merge two encoders of one "
-                "shape, such as an encoder and what was trained from it"
+                f"encoder and {tuple(second[name].shape)} in the second: {_MERGE_ALIKE}"
             )
     return {
         name: (1 - weight) * first[name].to(value.device).float() + weight * value.float()
@@ -69,8 +69,7 @@ def _check_config(first: Backbone, second: Backbone) -> None:
         if values[0] != values[1]:
             raise UserError(
                 f"{name} is {values[0]!r} in the encoder {first.name!r} and {values[1]!r} in "
-                f"{second.name!r}: merge two encoders of one shape, such as an encoder and what "
-                "was trained from it"
+                f"{second.name!r}: {_MERGE_ALIKE}"
             )
 
 

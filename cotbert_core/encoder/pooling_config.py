@@ -158,15 +158,16 @@ def _read_fields(folder: Path) -> dict[str, Any]:
 def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with the types of a PoolingConfig; UserError for any other type."""
     kinds = get_type_hints(PoolingConfig)
-    template = values.get("template")
-    if template is not None:
-        _check_template(file, template)
-        values = values | {"template": Template(**template)}
+    known = {field.name for field in fields(Template)}
     for name, value in values.items():
         if name in ("denoise", "head") and isinstance(value, str):
             continue  # PoolingConfig checks the names itself
-        if name == "template":
-            continue  # checked above
+        if name == "template" and value is not None:
+            if not isinstance(value, dict) or "text" not in value or set(value) - known:
+                raise invalid_value(file, name, value)
+            if not all(isinstance(part, str) and part for part in value.values()):
+                raise invalid_value(file, name, value)
+            continue
         try:
             # Validated as JSON, in which a tuple is a list.
             TypeAdapter(kinds[name]).validate_json(json.dumps(value), strict=True)
@@ -175,15 +176,8 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     length = values.get("max_length")
     if length is not None and length < 1:
         raise invalid_value(file, "max_length", length)
-    return values
-
-
-def _check_template(file: Path, template: Any) -> None:
-    known = {field.name for field in fields(Template)}
-    if not isinstance(template, dict) or "text" not in template or set(template) - known:
-        raise invalid_value(file, "template", template)
-    if not all(isinstance(part, str) and part for part in template.values()):
-        raise invalid_value(file, "template", template)
+    template = values.get("template")
+    return values | {"template": template and Template(**template)}
 
 
 def _small_hub_files(name: str) -> Path:

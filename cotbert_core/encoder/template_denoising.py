@@ -133,13 +133,15 @@ def template_bias(
     lengths: np.ndarray,
     mode: Denoise,
     pad_positions: PadPositions = "aligned",
+    batches: tuple[int | None, int | None, int] = (None, None, 0),
 ) -> Tensor:
     """Return the template's bias for sentences of the given token counts, (len(lengths), D).
 
-    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient).
+    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient). batches: the
+    last three arguments of `encode_rows`.
     """
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
     rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
     index = to_device(torch.from_numpy(which), encoder.device)
-    return encode_rows(encoder, rows, "mask")[index]
+    return encode_rows(encoder, rows, "mask", *batches)[index]

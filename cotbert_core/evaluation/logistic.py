@@ -36,7 +36,6 @@ class LogisticModel:
     """
 
     weights: np.ndarray
-    steps: int
     converged: bool
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
@@ -97,7 +96,7 @@ def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> Logistic
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     weights = (found.x.reshape(size, columns) * unit).astype(np.float32)
     # Status 1: step limit reached. 2: no further progress in float32, which is the minimum.
-    return LogisticModel(weights, int(found.nit), found.status != 1)
+    return LogisticModel(weights, found.status != 1)
 
 
 # A function of logits (N, K) that returns the mean loss and its derivative (N, K).

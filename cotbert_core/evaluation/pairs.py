@@ -115,11 +115,8 @@ def score_pairs(encode: Encode, pairs: Pairs) -> PairScores:
 
     Alignment is over pairs with a grade above 4, uniformity over all distinct sentences.
     """
-    distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
-    place = {s: i for i, s in enumerate(distinct)}
-    vectors = encode(distinct)
-    left = vectors[[place[s] for s in pairs.left]]
-    right = vectors[[place[s] for s in pairs.right]]
+    distinct = dict.fromkeys([*pairs.left, *pairs.right])
+    left, right, vectors = encode_distinct(encode, pairs.left, pairs.right, [*distinct])
     cosine = cosines(left, right)
     similar = pairs.gold > 4.0
     return PairScores(

@@ -12,9 +12,8 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -53,27 +52,18 @@ def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
 
 def _batches(encoder: SentenceEncoder, texts: Sequence[str]) -> list[list[np.ndarray]]:
     """Return ids, mask and positions (n, L) of each batch that `encode` runs for texts."""
-    recorder = _Recorder(encoder.backbone.model)
-    backbone = replace(encoder.backbone, model=recorder)
-    SentenceEncoder(backbone, encoder.pooling, encoder.head).encode(texts, precision="fp32")
+    batches: list[list[np.ndarray]] = []
+
+    def record(_: nn.Module, __: Any, given: dict[str, Tensor | None]) -> None:
+        ids = cast(Tensor, given["input_ids"])
+        mask = torch.ones_like(ids) if given["attention_mask"] is None else given["attention_mask"]
+        parts = (ids, mask, cast(Tensor, given["position_ids"]))
+        batches.append([part.numpy().copy() for part in parts])
+
+    hook = encoder.backbone.model.register_forward_pre_hook(record, with_kwargs=True)
+    try:
+        encoder.encode(texts, precision="fp32")
+    finally:
+        hook.remove()
     # Threads record in any order.
-    return sorted(recorder.batches, key=lambda batch: (batch[0].shape, batch[0].tobytes()))
-
-
-class _Recorder(nn.Module):
-    """A model that keeps the inputs of its batches."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model, self.config = model, model.config
-        self.device, self.embeddings = model.device, model.embeddings
-        self.batches: list[list[np.ndarray]] = []
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor
-    ) -> Any:
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        self.batches.append([part.numpy().copy() for part in (input_ids, mask, position_ids)])
-        return self.model(
-            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids
-        )
+    return sorted(batches, key=lambda batch: (batch[0].shape, batch[0].tobytes()))

@@ -26,49 +26,34 @@ from cotbert_core.settings import Precision
 
 Features = Callable[[Sequence[str]], np.ndarray]
 Counted = Sequence[str] | None
-Build = Callable[[Backbone, FeatureOptions, Counted, Precision], Features]
 
 
 @dataclass(frozen=True)
 class Feature:
     """A readout. build: builds it for an encoder. uses: names of the FeatureOptions it uses."""
 
-    build: Build
+    build: Callable[[Backbone, FeatureOptions, Counted, Precision], Features]
     uses: frozenset[str] = frozenset()
 
 
-def _last(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, PoolingConfig("mean")).encode, precision=precision)
-
-
-def _cls(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, PoolingConfig("cls")).encode, precision=precision)
-
-
-def _first_last(
-    backbone: Backbone, options: FeatureOptions, counted: Counted, precision: Precision
-) -> Features:
-    return _last(first_and_last(backbone), options, counted, precision)
-
-
-def _static(
-    backbone: Backbone, options: FeatureOptions, counted: Counted, _: Precision
-) -> Features:
-    return StaticFeatures(backbone, options, counted)
-
-
-def _top_tokens(
-    backbone: Backbone, options: FeatureOptions, _: Counted, precision: Precision
-) -> Features:
-    return TopTokenFeatures(backbone, options, precision)
+def _pooled(backbone: Backbone, readout: str, precision: Precision) -> Features:
+    return partial(SentenceEncoder(backbone, PoolingConfig(readout)).encode, precision=precision)
 
 
 FEATURES: dict[str, Feature] = {
-    "cls": Feature(_cls),
-    "last": Feature(_last),
-    "first-last": Feature(_first_last),
-    "static": Feature(_static, frozenset({"remove", "frequent"})),
-    "top-tokens": Feature(_top_tokens, frozenset({"top_k", "denoise", "template"})),
+    "cls": Feature(lambda backbone, _, __, precision: _pooled(backbone, "cls", precision)),
+    "last": Feature(lambda backbone, _, __, precision: _pooled(backbone, "mean", precision)),
+    "first-last": Feature(
+        lambda backbone, _, __, precision: _pooled(first_and_last(backbone), "mean", precision)
+    ),
+    "static": Feature(
+        lambda backbone, options, counted, _: StaticFeatures(backbone, options, counted),
+        frozenset({"remove", "frequent"}),
+    ),
+    "top-tokens": Feature(
+        lambda backbone, options, _, precision: TopTokenFeatures(backbone, options, precision),
+        frozenset({"top_k", "denoise", "template"}),
+    ),
 }
 
 

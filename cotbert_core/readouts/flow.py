@@ -46,9 +46,6 @@ class ActNorm(nn.Module):
             self._started = True
         return (x + self.shift) * self.log_scale.exp()
 
-    def inverse(self, z: Tensor) -> Tensor:
-        return z / self.log_scale.exp() - self.shift
-
 
 class Step(nn.Module):
     """One step of the flow, for the first `size` numbers of a vector; `size` is at least 2."""
@@ -69,11 +66,6 @@ class Step(nn.Module):
         first, second = torch.split(self.norm(x[:, : self._size]).flip(-1), self._halves, -1)
         return torch.cat([first, second + self.added(first), x[:, self._size :]], -1)
 
-    def inverse(self, z: Tensor) -> Tensor:
-        first, second = torch.split(z[:, : self._size], self._halves, -1)
-        turned = torch.cat([first, second - self.added(first)], -1).flip(-1)
-        return torch.cat([self.norm.inverse(turned), z[:, self._size :]], -1)
-
 
 class FlowNetwork(nn.Module):
     """A flow for vectors of `size` numbers (D). seed: of the coupling functions' weights."""
@@ -90,12 +82,6 @@ class FlowNetwork(nn.Module):
         for step in self.steps:
             x = step(x)
         return x
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """Return the vectors (M, D) whose Gaussian vectors are z (M, D)."""
-        for step in reversed(cast(list[Step], list(self.steps))):
-            z = step.inverse(z)
-        return z
 
     def log_determinant(self) -> Tensor:
         """Return the logarithm of the Jacobian's absolute determinant, which is equal for all x."""

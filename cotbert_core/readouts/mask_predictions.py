@@ -36,10 +36,10 @@ def mask_vectors(
     return vectors - template_bias(backbone, template, sentences.lengths, denoise)
 
 
-def check_top(top: int, size: int) -> None:
-    """Raise UserError unless 1 <= top <= size. size: number of tokens in the vocabulary."""
+def check_top(top: int, size: int, name: str = "top") -> None:
+    """Raise UserError unless 1 <= top <= size, the number of tokens in the vocabulary."""
     if not 1 <= top <= size:
-        raise UserError(f"top is {top}: give 1 to {size}, the tokens of the vocabulary")
+        raise UserError(f"{name} is {top}: give 1 to {size}, the tokens of the vocabulary")
 
 
 def top_tokens(logits: Tensor, top: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.errors import UserError
+from cotbert_core.readouts.mask_predictions import check_top
 from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -38,7 +38,7 @@ class TopTokenFeatures:
     ) -> None:
         self._head = load_mlm_head(backbone).eval()
         self._table = backbone.model.get_input_embeddings().weight
-        check_top_k(options.top_k, len(self._table))
+        check_top(options.top_k, len(self._table), "top_k")
         self._top_k, self._precision = options.top_k, precision
         self.template = _template(backbone, options.template)
         pooling = PoolingConfig("mask", self.template, full_stop=True, denoise=options.denoise)
@@ -66,12 +66,6 @@ def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:
     return torch.nn.functional.embedding_bag(
         best.indices, table, per_sample_weights=weights, mode="sum"
     )
-
-
-def check_top_k(top_k: int, size: int) -> None:
-    """Raise UserError unless 1 <= top_k <= size. size: number of tokens in the vocabulary."""
-    if not 1 <= top_k <= size:
-        raise UserError(f"top_k is {top_k}: give 1 to {size}, the tokens of the vocabulary")
 
 
 def _template(backbone: Backbone, asked: Template | str | None) -> Template:

@@ -105,23 +105,29 @@ class BoundTemplate:
         Raises UserError if a row does not have k masks: its sentence contains the mask id.
         """
         lengths = sentences.lengths
-        ids = self._layout(lengths)
-        column = np.arange(ids.shape[1])
-        start = len(self.before)
-        inside = (column >= start) & (column < start + lengths[:, None])
-        ids[inside] = sentences.flat
-        ids = _exchange_last(ids, self.last)
-        self._check_masks(ids)
-        return Rows(
-            ids=torch.from_numpy(ids),
-            lengths=torch.from_numpy(lengths + self.length),
-            readout=torch.from_numpy(self.readout(lengths)),
-        )
+        rows = self.wrap_pads(lengths, sentences.flat)
+        counts = (rows.ids == self.mask_id).sum(dim=1)
+        wrong = torch.nonzero(counts != self.stages)
+        if len(wrong) and self.stages:
+            row = int(wrong[0])
+            raise UserError(
+                f"row {row} has {int(counts[row])} mask tokens and the template has {self.stages}: "
+                "the sentence itself contains the mask id; tokenize it with `cotbert prepare`, "
+                "which keeps a typed mask as plain text"
+            )
+        return rows
 
-    def wrap_pads(self, lengths: np.ndarray) -> Rows:
-        """Return rows with the template around n attended [PAD] tokens, for each n of `lengths`."""
+    def wrap_pads(self, lengths: np.ndarray, inside: np.ndarray | None = None) -> Rows:
+        """Return rows with the template around n attended [PAD] tokens, for each n of `lengths`.
+
+        inside: ids instead of [PAD], those of all rows one after the other.
+        """
+        ids = self._layout(lengths)
+        if inside is not None:
+            column, start = np.arange(ids.shape[1]), len(self.before)
+            ids[(column >= start) & (column < start + lengths[:, None])] = inside
         return Rows(
-            ids=torch.from_numpy(_exchange_last(self._layout(lengths), self.last)),
+            ids=torch.from_numpy(_exchange_last(ids, self.last)),
             lengths=torch.from_numpy(lengths + self.length),
             readout=torch.from_numpy(self.readout(lengths)),
         )
@@ -135,19 +141,6 @@ class BoundTemplate:
         columns = len(self.before) + lengths[:, None] + np.arange(len(self.after))
         ids[rows, columns] = self.after
         return ids
-
-    def _check_masks(self, ids: np.ndarray) -> None:
-        if self.mask_id < 0:
-            return
-        counts = (ids == self.mask_id).sum(axis=1)
-        wrong = np.flatnonzero(counts != self.stages)
-        if len(wrong) and self.stages:
-            row = int(wrong[0])
-            raise UserError(
-                f"row {row} has {int(counts[row])} mask tokens and the template has {self.stages}: "
-                "the sentence itself contains the mask id; tokenize it with `cotbert prepare`, "
-                "which keeps a typed mask as plain text"
-            )
 
 
 def _exchange_last(ids: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> np.ndarray:

@@ -8,6 +8,7 @@ servers differ in what they read around it. Written from the sources named in th
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,8 @@ def tei_candle(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray
     return torch.stack(vectors).numpy()
 
 
-def tei_candle_without_dense(folder: Path, texts: list[str]) -> np.ndarray:
-    """backends/candle of versions up to 1.7.2 (000a98a), and backends/python (33b0392): the pooling
-    and nothing behind it."""
-    return tei_candle(folder, texts, dense=False)
+# Versions up to 1.7.2 (000a98a), and backends/python (33b0392): nothing behind the pooling.
+tei_candle_without_dense = partial(tei_candle, dense=False)
 
 
 def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
@@ -144,9 +143,7 @@ def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
     return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
 
 
-def tei_onnx_before_sentence_embedding(folder: Path, texts: list[str]) -> np.ndarray:
-    """As tei_onnx, of the versions that do not know the output sentence_embedding."""
-    return tei_onnx(folder, texts, newest=False)
+tei_onnx_before_sentence_embedding = partial(tei_onnx, newest=False)
 
 
 # vLLM
@@ -184,9 +181,7 @@ def vllm(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray:
     return (torch.nn.functional.normalize(vectors) if "Normalize" in first else vectors).numpy()
 
 
-def vllm_without_dense(folder: Path, texts: list[str]) -> np.ndarray:
-    """As vllm, of the versions that skip Dense too."""
-    return vllm(folder, texts, dense=False)
+vllm_without_dense = partial(vllm, dense=False)
 
 
 # Infinity, fastembed

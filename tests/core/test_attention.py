@@ -16,79 +16,65 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 
 
-@pytest.fixture
-def given(monkeypatch):
-    """What the encoder is given, batch by batch."""
-    batches = []
-    run = forward._last_hidden
-    monkeypatch.setattr(
-        forward,
-        "_last_hidden",
-        lambda model, batch, words: batches.append(batch) or run(model, batch, words),
-    )
-    return batches
+def encode(folder, texts, attention, template=None, readout=None, precision="fp32"):
+    encoder = SentenceEncoder.from_pretrained(folder, template, readout, attention=attention)
+    return encoder.encode(texts, precision=precision)
 
 
 @pytest.mark.parametrize("readout", ["mask", "mean", "cls"])
 def test_packed_rows_have_the_vectors_of_padded_ones(
-    encoder_folder, family, sentences, readout, given
+    encoder_folder, family, sentences, readout, monkeypatch
 ):
-    template = f"{family}/anchor" if readout == "mask" else None
+    batches, run = [], forward._last_hidden
 
-    def encode(attention, texts=sentences):
-        encoder = SentenceEncoder.from_pretrained(
-            encoder_folder, template, readout, attention=attention
-        )
-        return encoder.encode(texts, precision="fp32")
+    def record(model, batch, words):
+        batches.append(batch)
+        return run(model, batch, words)
 
-    packed = encode("unpadded")
-    (batch,) = given
+    monkeypatch.setattr(forward, "_last_hidden", record)
+    how = (f"{family}/anchor" if readout == "mask" else None, readout)
+    packed = encode(encoder_folder, sentences, "unpadded", *how)
+    (batch,) = batches
     assert batch.inputs["input_ids"].shape == (1, int(batch.lengths.sum()))
     assert batch.inputs["input_ids"].numel() < batch.attended.numel(), "premise: unequal rows"
-    np.testing.assert_allclose(packed, encode("eager"), atol=2e-6)
-    other = encode("unpadded", [*sentences[1:], "Nobody gave her an answer"])
+    np.testing.assert_allclose(packed, encode(encoder_folder, sentences, "eager", *how), atol=2e-6)
+    others = [*sentences[1:], "Nobody gave her an answer"]
+    other = encode(encoder_folder, others, "unpadded", *how)
     np.testing.assert_allclose(other[:-1], packed[1:], atol=2e-6)
     assert np.abs(other[-1] - packed[0]).max() > 1e-2
 
 
-def one_step(settings, batch):
-    torch.manual_seed(1)
-    backbone = load_backbone(
-        settings.encoder, dropout=settings.dropout, attention=settings.attention
-    )
-    method = build_method(backbone, settings).train()
-    torch.manual_seed(2)
-    loss = method(batch).loss
-    loss.backward()
-    return float(loss.detach()), {
-        name: weight.grad for name, weight in method.named_parameters() if weight.grad is not None
-    }
-
-
-@pytest.mark.parametrize(("denoise", "mini_batch_size"), [("pad", 4), ("position", None)])
+@pytest.mark.parametrize(
+    ("attention", "denoise", "mini_batch_size"),
+    [("unpadded", "pad", 4), ("unpadded", "position", None), ("plain", "pad", None)],
+)
 def test_a_step_on_packed_rows_has_the_same_loss_and_gradient(
-    encoder_folder, tiny_settings, sentences, denoise, mini_batch_size
+    encoder_folder, tiny_settings, sentences, attention, denoise, mini_batch_size
 ):
+    """As one with transformers' own attention; on padded rows by `plain` too."""
     batch = Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
-    found = {}
-    for attention in ("eager", "unpadded"):
-        changes = {
-            "attention": attention,
-            "method.denoise": denoise,
-            "mini_batch_size": mini_batch_size,
-        }
-        found[attention] = one_step(tiny_settings(encoder_folder, changes), batch)
-    (loss, padded), (packed_loss, packed) = found["eager"], found["unpadded"]
-    assert packed_loss == pytest.approx(loss, abs=1e-6)
-    assert packed.keys() == padded.keys()
+    changes = {"method.denoise": denoise, "mini_batch_size": mini_batch_size}
+    found = []
+    for kind in ("eager", attention):
+        settings = tiny_settings(encoder_folder, {"attention": kind, **changes})
+        torch.manual_seed(1)
+        backbone = load_backbone(settings.encoder, dropout=settings.dropout, attention=kind)
+        method = build_method(backbone, settings).train()
+        torch.manual_seed(2)
+        loss = method(batch).loss
+        loss.backward()
+        gradients = {n: w.grad for n, w in method.named_parameters() if w.grad is not None}
+        found.append((loss.detach(), gradients))
+    (loss, padded), (own_loss, own) = found
+    assert float(own_loss) == pytest.approx(float(loss), abs=1e-6)
+    assert own.keys() == padded.keys()
     for name, gradient in padded.items():
-        torch.testing.assert_close(packed[name], gradient, rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(own[name], gradient, rtol=1e-4, atol=2e-5)
 
 
 def test_attention_drops_out_of_packed_rows_as_of_padded_ones():
     """The mean over many draws is the value without dropout; each draw is another."""
     torch.manual_seed(0)
-    lengths = torch.tensor([3, 5])
     offsets = torch.tensor([0, 3, 8])
     query, key, value = torch.randn(3, 1, 2, 8, 4)
 
@@ -101,8 +87,7 @@ def test_attention_drops_out_of_packed_rows_as_of_padded_ones():
 
     still = attend(0.0)
     slow = []
-    for start, length in zip(offsets, lengths, strict=False):
-        rows = slice(int(start), int(start + length))
+    for rows in (slice(0, 3), slice(3, 8)):
         weights = torch.softmax(query[0, :, rows] @ key[0, :, rows].transpose(1, 2) * 0.5, dim=-1)
         slow.append((weights @ value[0, :, rows]).transpose(0, 1))
     torch.testing.assert_close(still[0], torch.cat(slow))
@@ -125,43 +110,27 @@ def test_without_offsets_rows_are_padded_ones(encoder_folder, sentences):
     torch.testing.assert_close(packed, padded)
 
 
-def test_a_family_that_cannot_pack_is_refused(bert_folder, tmp_path):
+def test_the_default_suits_device_and_family(bert_folder, tmp_path):
+    assert load_backbone(bert_folder).attention == "plain"
+    assert initial_attention("auto", torch.device("cuda")) == "sdpa"
     tokenizer = load_backbone(bert_folder).tokenizer.hf
     config = DistilBertConfig(vocab_size=len(tokenizer), dim=8, n_layers=1, n_heads=2, hidden_dim=8)
     DistilBertModel(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
+    assert load_backbone(str(tmp_path)).attention == "eager"
     with pytest.raises(
         UserError, match="of the family 'distilbert': only the families bert, roberta, xlm-roberta"
     ):
         load_backbone(str(tmp_path), attention="unpadded")
-    assert load_backbone(str(tmp_path)).attention == "eager"
-
-
-def test_the_default_suits_the_device(bert_folder):
-    assert load_backbone(bert_folder).attention == "plain"
-    assert initial_attention("auto", torch.device("cuda")) == "sdpa"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_plain_attention_is_that_of_transformers(encoder_folder, family, sentences, precision):
     """And in bf16 no further from the fp32 vectors than transformers' own."""
-
-    def encode(attention, precision=precision):
-        encoder = SentenceEncoder.from_pretrained(
-            encoder_folder, f"{family}/anchor", attention=attention
-        )
-        return encoder.encode(sentences, precision=precision)
-
-    exact = encode("eager", "fp32")
-    far, theirs = (np.abs(encode(a) - exact).max() for a in ("plain", "eager"))
+    how = (f"{family}/anchor", "mask")
+    exact = encode(encoder_folder, sentences, "eager", *how)
+    far, theirs = (
+        np.abs(encode(encoder_folder, sentences, a, *how, precision) - exact).max()
+        for a in ("plain", "eager")
+    )
     assert far <= (2e-6 if precision == "fp32" else 1.5 * theirs)
-
-
-def test_plain_attention_has_the_gradient_of_transformers(encoder_folder, tiny_settings, sentences):
-    batch = Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
-    found = [
-        one_step(tiny_settings(encoder_folder, {"attention": a}), batch) for a in ("eager", "plain")
-    ]
-    assert found[1][0] == pytest.approx(found[0][0], abs=1e-6)
-    for name, gradient in found[0][1].items():
-        torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=2e-5)

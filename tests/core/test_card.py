@@ -1,22 +1,15 @@
-"""Model cards: their front matter, what they tell, and their own Python blocks."""
+"""Model cards: their front matter and what they tell. Their Python blocks: test_saving.py."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 
-import numpy as np
-import pytest
-import torch
 import yaml
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import TanhHead
-from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.saving.model_card import CARD_FILE, add_scores, base_model
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
-from cotbert_core.templates.template_texts import resolve_template
 
 SETTINGS = {
     "encoder": "bert-base-uncased",
@@ -33,50 +26,11 @@ FACTS = TrainingMetadata(
     [Score("STS-B dev", 30.5, 81.4)],
     {"date": "2026-11-22", "commit": "1234"},
 )
-READINGS = {
-    "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},
-    "two masks, unit length": {"readout": "mask", "template": "{f}/anchor", "normalize": True},
-    "mean": {"readout": "mean"},
-    "cls behind a tanh head": {"readout": "cls", "head": "tanh"},
-}
 
 
 def front_matter(folder):
-    text = (folder / CARD_FILE).read_text(encoding="utf-8")
-    _, front, body = text.split("---\n", 2)
+    _, front, body = (folder / CARD_FILE).read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(front), body
-
-
-def blocks(folder):
-    text = (folder / CARD_FILE).read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def opened(folder, family, readout, template=None, **more):
-    template = template and resolve_template(template.format(f=family))
-    backbone = load_backbone(folder)
-    head = TanhHead(backbone.model.config).eval() if more.get("head") else None
-    return SentenceEncoder(backbone, PoolingConfig(readout, template, **more), head)
-
-
-@pytest.mark.parametrize("how", READINGS)
-def test_the_blocks_of_a_card_run_and_give_the_same_vectors(
-    encoder_folder, family, how, tmp_path, monkeypatch
-):
-    torch.manual_seed(0)
-    encoder = opened(encoder_folder, family, **READINGS[how])
-    encoder.save_pretrained(tmp_path / "saved")
-    monkeypatch.chdir(tmp_path / "saved")
-    code = blocks(tmp_path / "saved")
-    assert len(code) == 3
-    expected = encoder.encode(["One sentence.", "Another one."], precision="fp32")
-    assert np.abs(expected[0] - expected[1]).max() > 0.01, "premise: sentences differ"
-    for block in code:
-        names = {}
-        exec(block, names)
-        # The last block encodes in bf16 where the machine has it.
-        near = 0.1 if "SentenceEncoder" in block else 1e-5
-        np.testing.assert_allclose(np.asarray(names["vectors"]), expected, atol=near, rtol=0)
 
 
 def test_a_card_with_facts_tells_them(bert_folder, tmp_path):
@@ -84,20 +38,25 @@ def test_a_card_with_facts_tells_them(bert_folder, tmp_path):
     encoder.pooling = replace(encoder.pooling, method="cot-bert", settings=SETTINGS)
     encoder.save_pretrained(tmp_path / "saved", FACTS)
     front, body = front_matter(tmp_path / "saved")
-    assert front["pipeline_tag"] == "sentence-similarity"
-    assert front["library_name"] == "sentence-transformers"
-    assert front["base_model"] == "bert-base-uncased"
-    assert {"sentence-transformers", "cotbert", "cot-bert"} <= set(front["tags"])
-    assert "license" not in front
-    assert '| template | `The sentence of "[X]" means [MASK] , so it can' in body
-    assert r"| positive in training | `a [X] \| b [MASK]` |" in body
-    assert "negative in training" not in body
-    assert "| `method.temperature` | 0.05 |" in body
-    assert "| STS-B dev | 30.50 | 81.40 |" in body
-    for line in ("| source | wiki.txt |", "| digest | abc |", "| commit | 1234 |"):
-        assert line in body
-    assert "Not chosen yet" in body
-    assert "cpus_per_worker" not in body
+    assert front == {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "sentence-similarity",
+        "tags": [
+            *("sentence-transformers", "sentence-similarity", "feature-extraction", "cotbert"),
+            "cot-bert",
+        ],
+        "base_model": "bert-base-uncased",
+    }
+    for part in (
+        '| template | `The sentence of "[X]" means [MASK] , so it can',
+        r"| positive in training | `a [X] \| b [MASK]` |",
+        "| `method.temperature` | 0.05 |",
+        "| STS-B dev | 30.50 | 81.40 |",
+        *("| source | wiki.txt |", "| digest | abc |", "| commit | 1234 |"),
+        "Not chosen yet",
+    ):
+        assert part in body
+    assert not re.search("negative in training|cpus_per_worker", body)
 
 
 def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
@@ -107,6 +66,9 @@ def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
     assert str(tmp_path.parent) not in body
     assert "no training recorded" in body
     assert "Made with" not in body
+    assert base_model("all-MiniLM-L6-v2") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert base_model("someone/model.v2") == "someone/model.v2"
+    assert base_model(str(tmp_path)) is base_model("runs/a/model") is None
 
 
 def test_scores_can_come_later(bert_folder, tmp_path):
@@ -125,10 +87,3 @@ def test_scores_can_come_later(bert_folder, tmp_path):
     (tmp_path / "mine" / CARD_FILE).write_text("my own card")
     add_scores(tmp_path / "mine", [Score("test", None, 1.0)])
     assert (tmp_path / "mine" / CARD_FILE).read_text() == "my own card"
-
-
-def test_only_names_of_a_hub_are_base_models(tmp_path):
-    assert base_model("all-MiniLM-L6-v2") == "sentence-transformers/all-MiniLM-L6-v2"
-    assert base_model("someone/model.v2") == "someone/model.v2"
-    assert base_model(str(tmp_path)) is None
-    assert base_model("runs/a/model") is None

@@ -11,7 +11,7 @@ import pytest
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.readouts import FeatureOptions, StaticFeatures, build_features
-from cotbert_core.readouts.static import Vocabulary, between, most_frequent, remove_tokens
+from cotbert_core.readouts.static import between, most_frequent, remove_tokens
 from cotbert_core.templates.ragged_ids import Ragged
 
 TEXTS = [
@@ -69,23 +69,19 @@ def slow(backbone):
     return features
 
 
-@pytest.mark.parametrize("switches", range(5))
+@pytest.mark.parametrize(
+    "remove", [*(SWITCHES[:n] for n in range(5)), *((switch,) for switch in SWITCHES[1:])]
+)
 @pytest.mark.parametrize("count", [3, 36])
-def test_the_switches_of_table_3_in_turn(backbone, slow, switches, count):
-    remove = SWITCHES[:switches]
-    options = FeatureOptions(remove, frequent=count if remove else 36)
+def test_the_switches_of_table_3_in_turn_and_alone(backbone, slow, remove, count):
+    options = FeatureOptions(remove, frequent=count if "frequent" in remove else 36)
     features = build_features("static", backbone, options)
     expected, whole = slow(TEXTS, remove, count)
     np.testing.assert_allclose(features(TEXTS), expected, atol=1e-6, rtol=0)
     assert features.kept_whole == whole
     assert (whole > 0) == bool(remove), "premise: the empty sentence keeps its special tokens"
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_each_switch_alone(backbone, slow, switch):
-    options = FeatureOptions((switch,), frequent=4 if switch == "frequent" else 36)
-    features = StaticFeatures(backbone, options)
-    np.testing.assert_allclose(features(TEXTS), slow(TEXTS, (switch,), 4)[0], atol=1e-6, rtol=0)
+    empty = features([])
+    assert (empty.shape, empty.dtype) == ((0, 32), np.float32)
 
 
 def test_each_switch_changes_something(bert_folder, roberta_folder):
@@ -108,45 +104,26 @@ def test_frequent_tokens_are_those_of_the_sentences_counted(backbone, slow):
     np.testing.assert_allclose(features(other), expected, atol=1e-6, rtol=0)
     own = StaticFeatures(backbone, FeatureOptions(remove, frequent=2))(other)
     assert np.abs(own - expected).max() > 1e-2
-
-
-def test_a_sentence_is_counted_once(backbone):
+    # A sentence is counted once.
     many = ["the ice", "the oil", *["a field"] * 9]
-    once = StaticFeatures(backbone, FeatureOptions(("frequent",), 1), counted=many)
-    same = StaticFeatures(backbone, FeatureOptions(("frequent",), 1), counted=many[:3])
-    assert np.array_equal(once(many), same(many))
+    once, same = (
+        StaticFeatures(backbone, FeatureOptions(remove, 1), counted=counted)(many)
+        for counted in (many, many[:3])
+    )
+    assert np.array_equal(once, same)
 
 
-def test_most_frequent_by_hand():
+def test_lists_of_tokens_by_hand():
     tokens = Ragged.from_lists([[5, 1, 1], [], [3, 5, 1], [3, 4]])
     assert np.flatnonzero(most_frequent(tokens, 7, 2)).tolist() == [1, 3]
     assert np.flatnonzero(most_frequent(tokens, 7, 6)).tolist() == [1, 3, 4, 5]
-
-
-def test_lists_without_tokens_by_hand():
-    removed = np.array([False, True, True, False])
-    tokens = Ragged.from_lists([[1, 0, 2, 3], [1, 2], [], [3, 3]])
-    left, whole = remove_tokens(tokens, removed)
-    assert [left[i].tolist() for i in range(4)] == [[0, 3], [1, 2], [], [3, 3]]
+    left, whole = remove_tokens(
+        Ragged.from_lists([[1, 0, 2, 3], [1, 2], [], [3, 3]]), np.array([False, True, True, False])
+    )
+    assert [row.tolist() for row in left] == [[0, 3], [1, 2], [], [3, 3]]
     assert whole == 2
-
-
-def test_lists_with_ends_by_hand():
     rows = between((8,), Ragged.from_lists([[1, 2], [], [3]]), (9, 7))
-    assert [rows[i].tolist() for i in range(3)] == [[8, 1, 2, 9, 7], [8, 9, 7], [8, 3, 9, 7]]
-
-
-def test_kinds_of_tokens(bert_folder, roberta_folder):
-    for folder, begins, inside, mark in (
-        (bert_folder, "man", "##m", ","),
-        (roberta_folder, "Ġman", "m", "Ġ,"),
-    ):
-        backbone = load_backbone(folder)
-        size = len(backbone.model.embeddings.word_embeddings.weight)
-        vocabulary = Vocabulary.of(backbone.tokenizer, size)
-        ids = backbone.tokenizer.hf.convert_tokens_to_ids([begins, inside, mark])
-        assert vocabulary.begins_word[ids].tolist() == [True, False, True]
-        assert vocabulary.has_letter_or_digit[ids].tolist() == [True, True, False]
+    assert [row.tolist() for row in rows] == [[8, 1, 2, 9, 7], [8, 9, 7], [8, 3, 9, 7]]
 
 
 def test_half_a_letter_is_no_punctuation(roberta_folder):
@@ -160,29 +137,14 @@ def test_half_a_letter_is_no_punctuation(roberta_folder):
     assert features.kept_whole == 0
 
 
-def test_no_sentences_make_no_vectors(backbone):
-    for remove in ((), ("frequent", "punctuation")):
-        vectors = StaticFeatures(backbone, FeatureOptions(remove))([])
-        assert (vectors.shape, vectors.dtype) == ((0, 32), np.float32)
-
-
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
         ({"remove": ("frequent", "caps")}, "unknown bias to remove 'caps': choose one of case, fr"),
         ({"remove": ("frequent",), "frequent": 0}, "frequent is 0: give at least 1"),
         ({"remove": ("case",), "frequent": 9}, "frequent is 9 and no frequent tokens are removed"),
-        ({"top_k": 5}, "top_k is 5 with the static readout, which does not use it"),
-        ({"template": "denosent"}, "template is 'denosent' with the static readout"),
-        ({"denoise": "pad"}, "denoise is 'pad' with the static readout: denoising needs a templ"),
     ],
 )
 def test_what_is_wrong_is_reported(backbone, options, fault):
     with pytest.raises(UserError, match=fault):
         build_features("static", backbone, FeatureOptions(**options))
-
-
-@pytest.mark.parametrize("readout", ["cls", "last", "first-last", "top-tokens"])
-def test_removing_belongs_to_static_alone(backbone, readout):
-    with pytest.raises(UserError, match=rf"remove is \('case',\) with the {readout} readout"):
-        build_features(readout, backbone, FeatureOptions(("case",)))

@@ -11,7 +11,6 @@ from cotbert_core import TEMPLATES, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.readouts import FeatureOptions, build_features
-from cotbert_core.readouts.top_tokens import weighted_top_tokens
 from cotbert_core.templates.wrapping import BoundTemplate
 
 
@@ -74,20 +73,6 @@ def test_vectors_follow_equation_3(backbone, slow, sentences, manual, top_k, den
     assert expected.std(axis=0).mean() > 1e-3, "premise: sentences differ"
 
 
-def test_k_denoising_and_template_matter(backbone, sentences):
-    vectors = [
-        build_features("top-tokens", backbone, FeatureOptions(**how), precision="fp32")(sentences)
-        for how in (
-            {"top_k": 5},
-            {"top_k": 9},
-            {"top_k": 9, "denoise": "pad"},
-            {"top_k": 9, "template": "denosent"},
-        )
-    ]
-    for i in range(4):
-        assert np.abs(vectors[i] - vectors[i - 1]).max() > 1e-2
-
-
 def test_a_template_as_name_text_or_template(backbone, slow, sentences, family):
     name = f"{family}/only-prefix/anchor"
     expected = slow(sentences, name, 9)
@@ -95,15 +80,6 @@ def test_a_template_as_name_text_or_template(backbone, slow, sentences, family):
         options = FeatureOptions(top_k=9, template=template)
         features = build_features("top-tokens", backbone, options, precision="fp32")
         np.testing.assert_allclose(features(sentences), expected, atol=1e-5, rtol=0)
-
-
-def test_all_tokens_are_the_expectation_over_the_vocabulary():
-    torch.manual_seed(0)
-    logits, table = torch.randn(3, 50), torch.randn(50, 4)
-    expected = torch.softmax(logits, dim=-1) @ table
-    torch.testing.assert_close(weighted_top_tokens(logits, table, 50), expected)
-    one = weighted_top_tokens(logits, table, 1)
-    torch.testing.assert_close(one, table[logits.argmax(dim=-1)])
 
 
 def test_more_sentences_than_logits_are_held(backbone, sentences, monkeypatch):
@@ -120,8 +96,3 @@ def test_a_k_outside_the_vocabulary_is_refused(backbone, top_k):
     size = len(backbone.model.embeddings.word_embeddings.weight)
     with pytest.raises(UserError, match=f"top_k is {top_k}: give 1 to {size}"):
         build_features("top-tokens", backbone, FeatureOptions(top_k=top_k))
-
-
-def test_an_unknown_denoising_mode_is_refused(backbone):
-    with pytest.raises(UserError, match="unknown denoising mode 'pads'"):
-        build_features("top-tokens", backbone, FeatureOptions(top_k=9, denoise="pads"))

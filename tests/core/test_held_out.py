@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cotbert_core.evaluation import HeldOut, held_out, score_held_out
-from cotbert_core.evaluation.bootstrap import difference, resampled_mean
 
 
 def table_encode(table):
@@ -55,13 +54,6 @@ def test_the_ranks_are_those_of_a_loop_whatever_the_blocks(monkeypatch, cells):
     assert found.mrr10 == pytest.approx(100 * np.mean(reciprocal))
 
 
-def test_other_targets_than_the_queries_own_make_it_harder():
-    table, one = random_case()
-    alone = HeldOut(one.queries, [one.targets[row] for row in one.rows], np.arange(len(one)))
-    encode = table_encode(table)
-    assert score_held_out(encode, alone).found_first > score_held_out(encode, one).found_first
-
-
 def test_a_tie_counts_against_the_model_and_a_twin_does_not():
     near, far = [1.0, 0.0], [0.0, 1.0]
     table = {"q": near, "own": near, "other": near, "far": far}
@@ -89,22 +81,6 @@ def test_vectors_that_tell_nothing_apart_find_nothing(vector):
 
 def test_each_distinct_text_is_encoded_once():
     asked = []
-
-    def encode(texts):
-        asked.extend(texts)
-        return np.eye(len(texts))
-
     one = HeldOut(["q", "t1", "q"], ["t1", "t2", "t1"], np.array([0, 1, 2]))
-    score_held_out(encode, one)
+    score_held_out(lambda texts: asked.extend(texts) or np.eye(len(texts)), one)
     assert sorted(asked) == ["q", "t1", "t2"]
-
-
-def test_two_models_are_compared_on_the_same_queries():
-    table, one = random_case(queries=60)
-    draw = np.random.default_rng(1)
-    blurred = {text: vector + 3 * draw.normal(size=8) for text, vector in table.items()}
-    scores = [score_held_out(table_encode(t), one) for t in (blurred, table)]
-    resampled = [resampled_mean(found.found, 200) for found in scores]
-    gap = scores[1].found_first - scores[0].found_first
-    assert difference(gap, *resampled).low > 0
-    assert resampled_mean(scores[1].reciprocal, 200).mean() == pytest.approx(scores[1].mrr10, abs=3)

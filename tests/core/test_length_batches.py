@@ -53,22 +53,14 @@ def test_no_division_is_cheaper(values, start_tokens, most_rows):
         assert cost(slices, counted, start_tokens) == best
 
 
-def test_cheapest_slices_are_not_the_fewest():
-    lengths = np.array([100, 10, 10, 10])
-    assert budget_slices(lengths, 400) == [(0, 4)]
-    assert cheapest_slices(lengths, 400, 20) == [(0, 1), (1, 4)]
-    assert cheapest_slices(lengths, 400, 300) == [(0, 4)], "a start costs more than the padding"
-
-
-def test_slices_of_no_start_cost_and_of_no_rows():
+def test_slices_and_padding_by_hand():
     lengths = np.array([100, 10, 10, 10])
     assert slices_of(lengths, 400) == slices_of(lengths, None, start_tokens=20) == [(0, 4)]
-    assert cheapest_slices(lengths[:0], 400, 20) == []
+    assert cheapest_slices(lengths, 400, 20) == [(0, 1), (1, 4)], "not the fewest"
+    assert cheapest_slices(lengths, 400, 300) == [(0, 4)], "a start costs more than the padding"
     assert cheapest_slices(lengths, 50, 20)[0] == (0, 1), "a row longer than the budget runs alone"
-
-
-def test_padding_counts_the_tokens_that_run():
-    lengths = np.array([10, 100, 10, 10])
-    assert padding(lengths, 400) == (270, 400)
-    assert padding(lengths, 400, None, 20) == (0, 130)
-    assert padding(lengths, 400, packed=True) == (0, 130)
+    assert cheapest_slices(lengths[:0], 400, 20) == []
+    unsorted = np.array([10, 100, 10, 10])
+    assert padding(unsorted, 400) == (270, 400)
+    assert padding(unsorted, 400, None, 20) == (0, 130)
+    assert padding(unsorted, 400, packed=True) == (0, 130)

@@ -29,10 +29,13 @@ class Payload:
 
 
 @pytest.fixture
-def pickled(encoder_folder, tmp_path):
+def folder(encoder_folder, tmp_path):
+    return Path(shutil.copytree(encoder_folder, tmp_path / "folder"))
+
+
+@pytest.fixture
+def pickled(folder):
     """A folder as older libraries wrote it: its weights in pytorch_model.bin alone."""
-    folder = tmp_path / "pickled"
-    shutil.copytree(encoder_folder, folder)
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     return folder
@@ -60,31 +63,23 @@ def test_an_allowed_pickle_still_runs_no_code(pickled, tmp_path):
     assert (tmp_path / "ran").exists(), "premise: the pickle is hostile"
 
 
-def test_a_pickle_beside_safetensors_is_not_opened(encoder_folder, sentences, tmp_path):
-    folder = tmp_path / "both"
-    shutil.copytree(encoder_folder, folder)
+def test_a_pickle_beside_safetensors_is_not_opened(folder):
     (folder / "pytorch_model.bin").write_bytes(b"not opened")
     assert load_backbone(str(folder)).hidden_size == 32
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_code_of_a_folder_is_not_run(encoder_folder, tmp_path, allow):
-    folder = tmp_path / "coded"
-    shutil.copytree(encoder_folder, folder)
+def test_code_of_a_folder_is_not_run(folder, tmp_path, allow):
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {"AutoModel": "mine.M", "AutoConfig": "mine.C"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "mine.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n")
-    with pytest.raises(
-        UserError, match="needs Python code from its own folder, which is never run"
-    ):
+    with pytest.raises(UserError, match="needs Python code from its own folder, which is never"):
         load_backbone(str(folder), allow_pickle=allow)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_folder_without_weights_is_refused(encoder_folder, tmp_path):
-    folder = tmp_path / "none"
-    shutil.copytree(encoder_folder, folder)
+def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"cannot be loaded \(.*no file named model\.safetensors"):
         load_backbone(str(folder))

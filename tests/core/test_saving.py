@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
-from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.templates.template_texts import resolve_template
 
 # Reading by name: readout and template, "{f}" standing for the family.
 READINGS = {
@@ -25,6 +29,7 @@ READINGS = {
     "cls": ("cls", None),
     "cls of a template": ("cls", "{f}/anchor"),
     "mean of a template": ("mean", "{f}/anchor"),
+    "cls behind a tanh head": ("cls", None),
 }
 PYTHON_BLANKS = [c for c in map(chr, range(0x3100)) if c.isspace()]
 TRICKY = [
@@ -55,8 +60,12 @@ def encoder(request, encoder_folder, family):
     readout, template = READINGS[request.param]
     if template is not None:
         template = resolve_template(template.format(f=family))
-    pooling = PoolingConfig(readout, template, full_stop=template is not None, method="cot-bert")
-    return SentenceEncoder(load_backbone(encoder_folder), pooling)
+    torch.manual_seed(0)
+    backbone = load_backbone(encoder_folder)
+    head = TanhHead(backbone.model.config).eval() if "tanh" in request.param else None
+    how = {"full_stop": template is not None, "normalize": request.param == "mask before"}
+    pooling = PoolingConfig(readout, template, head=head and "tanh", method="cot-bert", **how)
+    return SentenceEncoder(backbone, pooling, head)
 
 
 @pytest.fixture
@@ -74,26 +83,6 @@ def by_sentence_transformers(folder):
     return SentenceTransformer(str(folder), device="cpu").encode(TRICKY)
 
 
-def by_transformers(folder, readout, stages):
-    """What a user without sentence-transformers writes."""
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder).eval()
-    inputs = tokenizer(TRICKY, padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        hidden = model(**inputs).last_hidden_state
-    if readout == "cls":
-        return hidden[:, 0].numpy()
-    if readout == "mean":
-        attended = inputs["attention_mask"].unsqueeze(-1)
-        return ((hidden * attended).sum(1) / attended.sum(1)).numpy()
-    token = tokenizer.mask_token if stages == 1 else READOUT_TOKEN
-    read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids(token)
-    assert read.sum(dim=1).tolist() == [1] * len(TRICKY)
-    return hidden[read].numpy()
-
-
 def assert_same(vectors, expected):
     cosine = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1)
     cosine = cosine / np.linalg.norm(expected, axis=1)
@@ -102,13 +91,25 @@ def assert_same(vectors, expected):
     np.testing.assert_allclose(vectors, expected, atol=1e-4, rtol=0)
 
 
-def test_other_libraries_read_the_folder_as_we_do(encoder, tmp_path):
-    encoder.save_pretrained(tmp_path / "saved")
-    expected = ours(encoder)
+def test_the_blocks_of_a_card_run_and_give_the_same_vectors(encoder, tmp_path, monkeypatch):
+    """By sentence-transformers, by transformers and by this package."""
+    expected, rows = ours(encoder), len(encoder.backbone.model.get_input_embeddings().weight)
     assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
-    assert_same(by_sentence_transformers(tmp_path / "saved"), expected)
-    found = by_transformers(tmp_path / "saved", encoder.pooling.readout, encoder.bound.stages)
-    assert_same(found, expected)
+    encoder.save_pretrained(tmp_path / "saved")
+    assert len(encoder.backbone.model.get_input_embeddings().weight) == rows
+    assert np.array_equal(ours(encoder), expected), "saving leaves the encoder as it was"
+    monkeypatch.chdir(tmp_path / "saved")
+    card = Path(CARD_FILE).read_text(encoding="utf-8")
+    by_others, by_transformers, by_us = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    for block in (by_others, by_transformers, by_us):
+        names = {}
+        exec(block, names)
+        assert np.asarray(names["vectors"]).shape == (2, 32)
+        exec(block.replace(EXAMPLE, repr(TRICKY)), names)
+        if block is by_us:  # in bf16 where the machine has it
+            np.testing.assert_allclose(names["vectors"], expected, atol=0.1, rtol=0)
+        else:
+            assert_same(np.asarray(names["vectors"]), expected)
 
 
 def test_a_folder_is_read_as_it_was_and_saved_again_is_still_right(encoder, tmp_path):
@@ -152,54 +153,18 @@ def test_normalize_and_max_length_are_remembered(two_masks, more, tmp_path):
     assert np.array_equal(ours(SentenceEncoder.from_pretrained(tmp_path / "saved")), ours(encoder))
 
 
-def test_a_template_is_kept_as_it_was_written(roberta_folder, tmp_path):
-    template = Template("' {} ' means <mask> .", slot="{}", mask="<mask>")
-    SentenceEncoder.from_pretrained(roberta_folder, template).save_pretrained(tmp_path / "saved")
-    again = SentenceEncoder.from_pretrained(tmp_path / "saved").pooling
-    assert (again.template, again.readout) == (template, "mask")
-
-
-def test_saving_leaves_the_encoder_as_it_was(two_masks, tmp_path):
-    before, rows = ours(two_masks), len(two_masks.backbone.model.get_input_embeddings().weight)
-    two_masks.save_pretrained(tmp_path / "saved")
-    assert len(two_masks.backbone.model.get_input_embeddings().weight) == rows
-    assert np.array_equal(ours(two_masks), before)
-
-
-def test_a_folder_that_holds_something_is_refused_and_untouched(two_masks, tmp_path):
+def test_only_an_empty_place_is_written(two_masks, tmp_path):
     (tmp_path / "mine").write_text("keep")
-    with pytest.raises(UserError, match="already holds something"):
-        two_masks.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="already holds something"):
-        two_masks.save_pretrained(tmp_path / "mine")
-    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+    for taken in (tmp_path, tmp_path / "mine"):
+        with pytest.raises(UserError, match="already holds something"):
+            two_masks.save_pretrained(taken)
     assert (tmp_path / "mine").read_text() == "keep"
-
-
-def test_nothing_half_written_is_left(two_masks, tmp_path, monkeypatch):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved.partial").mkdir()
     (tmp_path / "saved.partial" / "old").write_text("from a run that was killed")
     two_masks.save_pretrained(tmp_path / "saved")
-    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "saved"]
     assert not (tmp_path / "saved" / "old").exists()
-
-    def full(*args, **kwargs):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(two_masks.backbone.model, "save_pretrained", full, raising=False)
-    monkeypatch.setattr(type(two_masks.backbone.model), "save_pretrained", full)
-    with pytest.raises(OSError, match="no space left"):
-        two_masks.save_pretrained(tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
-def test_the_record_of_the_training_is_kept(two_masks, tmp_path):
-    pooling = replace(two_masks.pooling, method="cot-bert", settings={"method.temperature": 0.05})
-    SentenceEncoder(two_masks.backbone, pooling).save_pretrained(tmp_path / "saved")
-    record = json.loads((tmp_path / "saved" / "cotbert.json").read_text())
-    assert (record["format"], record["method"]) == (1, "cot-bert")
-    assert record["settings"] == {"method.temperature": 0.05}
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean", "max"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.template_texts import TEMPLATES, resolve_template
 
 VARIANTS = ("", "only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed")
 COT_NAMES = [
@@ -13,17 +13,6 @@ COT_NAMES = [
     for system in ("cot-bert", "cot-roberta")
     for variant in VARIANTS
     for role in ("anchor", "positive", "negative")
-]
-OTHER_NAMES = [
-    "promptbert/anchor",
-    "promptbert/positive",
-    "promptbert/manual",
-    "promptroberta/anchor",
-    "promptroberta/positive",
-    "denosent",
-    "denosent/paper",
-    *(f"promptroberta/released/{role}" for role in ("anchor", "positive")),
-    *(f"cot-roberta/released/{role}" for role in ("anchor", "positive", "negative")),
 ]
 # As in the papers, `released` as in their code.
 LITERAL = {
@@ -62,22 +51,16 @@ LITERAL = {
 
 
 def test_every_template_of_the_papers_is_there_and_no_other():
-    assert set(TEMPLATES) == {*COT_NAMES, *OTHER_NAMES}
-
-
-@pytest.mark.parametrize("name", LITERAL)
-def test_texts_are_the_papers(name):
-    assert TEMPLATES[name].text == LITERAL[name]
+    assert set(TEMPLATES) == {*COT_NAMES, *LITERAL, "cot-roberta/released/positive"}
+    assert {name: TEMPLATES[name].text for name in LITERAL} == LITERAL
 
 
 @pytest.mark.parametrize("name", [n for n in COT_NAMES if n.endswith("negative")])
 def test_the_hard_negative_denies_what_the_positive_says(name):
     positive = TEMPLATES[name.replace("negative", "positive")]
-    negative = TEMPLATES[name]
-    affirmed = negative.text.replace("does not mean", "means").replace("cannot", "can")
-    assert affirmed == positive.text
-    assert negative.text != positive.text
-    assert negative.stages == positive.stages
+    denied = TEMPLATES[name].text
+    assert denied.replace("does not mean", "means").replace("cannot", "can") == positive.text
+    assert denied != positive.text
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -89,12 +72,12 @@ def test_parts_and_slot_make_the_text_again(name):
     assert before + blank + "[X]" + after == template.text
 
 
-@pytest.mark.parametrize(
-    ("text", "stages"),
-    [("[X] [MASK]", 1), ("[MASK] then [X]", 1), ("[X] [MASK] [MASK] [MASK] .", 3)],
-)
-def test_stages_counts_masks(text, stages):
-    assert Template(text).stages == stages
+def test_a_template_by_its_name_or_its_text():
+    assert resolve_template("denosent") is TEMPLATES["denosent"]
+    assert resolve_template("[X] means [MASK].") == TEMPLATES["denosent/paper"]
+    assert [resolve_template(t).stages for t in ("[MASK] then [X]", "[X] [MASK][MASK] .")] == [1, 2]
+    of_roberta = resolve_template("' [X] ' means <mask> .")
+    assert (of_roberta.mask, of_roberta.stages) == ("<mask>", 1)
 
 
 @pytest.mark.parametrize(
@@ -103,29 +86,9 @@ def test_stages_counts_masks(text, stages):
         ("means [MASK] .", r"\[X\] 0 times"),
         ("[X] and [X] mean [MASK] .", r"\[X\] 2 times"),
         ("[X] means nothing .", r"no \[MASK\]"),
+        ("cot-brt/anchor", "unknown template 'cot-brt/anchor': .*" + ", ".join(sorted(TEMPLATES))),
     ],
 )
-def test_a_template_without_one_slot_and_a_mask_is_refused(text, fault):
+def test_what_is_no_template_is_refused(text, fault):
     with pytest.raises(UserError, match=fault):
-        Template(text)
-
-
-def test_resolve_by_name_and_by_text():
-    assert resolve_template("denosent") is TEMPLATES["denosent"]
-    assert resolve_template("[X] means [MASK].") == TEMPLATES["denosent/paper"]
-
-
-def test_resolve_takes_the_mask_as_roberta_writes_it():
-    template = resolve_template("' [X] ' means <mask> .")
-    assert (template.mask, template.stages) == ("<mask>", 1)
-
-
-def test_resolve_lists_the_known_names_for_an_unknown_one():
-    with pytest.raises(UserError, match="unknown template 'cot-brt/anchor'") as caught:
-        resolve_template("cot-brt/anchor")
-    assert all(name in str(caught.value) for name in TEMPLATES)
-
-
-def test_resolve_refuses_a_text_without_a_slot():
-    with pytest.raises(UserError, match=r"has the slot \[X\] 0 times"):
-        resolve_template("this means [MASK] .")
+        resolve_template(text)

@@ -7,7 +7,6 @@ import threading
 import pytest
 import torch
 
-from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.threads import map_threads
 from cotbert_core.sentence_encoder import SentenceEncoder
 
@@ -65,10 +64,3 @@ def test_vectors_are_those_of_one_thread(two_threads, bert_folder, precision):
     torch.set_num_threads(1)
     alone = encoder.encode(sentences, batch_tokens=64, precision=precision)
     assert (beside == alone).all()
-
-
-def test_training_keeps_its_gradient(two_threads, bert_folder):
-    encoder = SentenceEncoder.from_pretrained(bert_folder)
-    rows = encoder.bound.wrap(encoder.tokenize(["A man walks.", "Two dogs.", "She saw a penguin."]))
-    vectors = encode_rows(encoder.backbone, rows, "mean", 8)
-    assert vectors.requires_grad

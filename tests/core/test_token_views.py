@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import template_bias
@@ -59,32 +58,7 @@ BYTE_LEVEL = {
 def test_kinds_of_tokens(known, byte_level):
     found = token_kinds(list(known), byte_level, special=("[CLS]", "<mask>"))
     assert dict(zip(known, found, strict=True)) == known
-
-
-def test_the_families_write_a_word_s_beginning_differently():
-    tokens = ["Ġthe", "the", "##the"]
-    assert token_kinds(tokens, True) == ["word", "subword", "subword"]
-    assert token_kinds(tokens[1:], False) == ["word", "subword"]
-
-
-def test_a_token_is_special_only_where_the_tokenizer_says_so():
-    assert token_kinds(["<mask>"], True) == ["subword"]
-
-
-def test_the_kind_tells_which_tokens_begin_a_word(encoder_folder, sentences):
-    """Slowly: tokenize words by themselves; the first token begins the word, no other does."""
-    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
-    byte_level = "roberta" in encoder_folder
-    first, later = set(), set()
-    for word in " ".join(sentences).split():
-        # WordPiece splits at an apostrophe first: `t` in "isn't" is a word of its own.
-        tokens = tokenizer.tokenize(" " + word if byte_level else word.split("'")[0])
-        kinds = token_kinds(tokens, byte_level)
-        first.add(kinds[0])
-        later |= set(kinds[1:])
-    # Nobody has merged some letters with the blank before them: a blank alone is no word.
-    assert first - {"other"} == ({"word", "capital"} if byte_level else {"word"})
-    assert later - {"other"} == {"subword"}
+    assert token_kinds(["<mask>"], True) == ["subword"], "special where the tokenizer says so"
 
 
 def test_byte_level_tokens_are_shown_as_text():
@@ -137,15 +111,7 @@ def test_projection_equals_the_singular_values():
         sign = np.sign(points[0, axis] * expected[0, axis])
         np.testing.assert_allclose(points[:, axis], sign * expected[:, axis], atol=1e-9)
     np.testing.assert_allclose(shares, singular[:2] ** 2 / (singular**2).sum(), rtol=1e-12)
-    total = np.trace(np.cov(table.T))
-    np.testing.assert_allclose(points.var(axis=0, ddof=1) / total, shares, rtol=1e-12)
-
-
-def test_projection_does_not_hang_on_the_sign_of_a_component():
-    table = np.random.default_rng(2).normal(size=(30, 5)) * [4, 3, 2, 1, 1]
-    points, _ = projection(table)
-    centred = table - table.mean(axis=0)
-    for axis in range(2):
+    for axis in range(2):  # the sign of a component does not matter
         weights = centred.T @ points[:, axis]  # along the component
         assert weights[np.abs(weights).argmax()] > 0
     np.testing.assert_allclose(projection(-table)[0], -points, atol=1e-9)
@@ -158,6 +124,5 @@ def test_projection_is_exact_for_single_precision():
     points, shares = projection(single)
     assert points.dtype == np.float64
     exact = single.astype(np.float64)
-    centred = exact - exact.mean(axis=0)
-    singular = np.linalg.svd(centred, compute_uv=False)
+    singular = np.linalg.svd(exact - exact.mean(axis=0), compute_uv=False)
     np.testing.assert_allclose(shares, singular[:2] ** 2 / (singular**2).sum(), rtol=1e-9)

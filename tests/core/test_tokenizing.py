@@ -13,26 +13,17 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_s
 LISTS = [[5, 6, 7], [], [8], [1, 2, 3, 4, 5]]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        ("A man", "A man."),
-        ("A man.", "A man."),
-        ("A man?", "A man?"),
-        ('"A man"', '"A man"'),
-        ("a man'", "a man'"),
-        ("A man!", "A man!."),
-        ("", ""),
-    ],
-)
-def test_full_stop_unless_the_sentence_ends_in_one_of_four(sentence, expected):
-    assert end_with_full_stop(sentence) == expected
+def test_full_stop_unless_the_sentence_ends_in_one_of_four():
+    assert [end_with_full_stop(s) for s in ("A man", "A man!")] == ["A man.", "A man!."]
+    for kept in ("A man.", "A man?", '"A man"', "a man'", ""):
+        assert end_with_full_stop(kept) == kept
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(encoder_folder, family, sentences):
     tokenizer = load_tokenizer(encoder_folder)
     blank = " " if family == "cot-roberta" else ""
     ids = tokenizer(sentences, 1000)
+    assert tokenizer(["", "a"], 8).lengths.tolist() == [0, 1]
     assert is_byte_level(tokenizer.hf.backend_tokenizer) == bool(blank)
     for i, sentence in enumerate(sentences):
         slow = tokenizer.hf.encode(blank + sentence, add_special_tokens=False)
@@ -45,10 +36,6 @@ def test_ids_are_cut_to_max_length(encoder_folder, sentences):
     assert whole.lengths.max() > 4, "premise"
     assert [row.tolist() for row in cut] == [row[:4].tolist() for row in whole]
     assert [row.tolist() for row in whole.cut(4)] == [row.tolist() for row in cut]
-
-
-def test_an_empty_sentence_has_no_tokens(encoder_folder):
-    assert load_tokenizer(encoder_folder)(["", "a"], 8).lengths.tolist() == [0, 1]
 
 
 def test_settings_of_the_tokenizer_do_not_leak_in(bert_folder, sentences):
@@ -72,26 +59,17 @@ def test_a_slow_tokenizer_is_refused():
         SentenceTokenizer(Slow())
 
 
-def test_ragged_holds_lists():
+def test_ragged_lists_are_held_cut_taken_and_concatenated():
+    def lists(ragged):
+        return [row.tolist() for row in ragged]
+
     ragged = Ragged.from_lists(LISTS)
-    assert len(ragged) == 4
-    assert [row.tolist() for row in ragged] == LISTS
-    assert ragged.lengths.tolist() == [3, 0, 1, 5]
+    assert lists(ragged) == LISTS
+    assert (len(ragged), ragged.lengths.tolist()) == (4, [3, 0, 1, 5])
     assert ragged.flat.dtype == np.int32
-
-
-@pytest.mark.parametrize("length", [1, 3, 5, 9])
-def test_ragged_cut_is_a_cut_of_each_list(length):
-    assert [r.tolist() for r in Ragged.from_lists(LISTS).cut(length)] == [
-        one[:length] for one in LISTS
-    ]
-
-
-def test_ragged_take_and_concatenate():
-    ragged = Ragged.from_lists(LISTS)
+    for length in (1, 3, 5, 9):
+        assert lists(ragged.cut(length)) == [one[:length] for one in LISTS]
     taken = ragged.take(np.array([3, 0, 0]))
-    assert [r.tolist() for r in taken] == [LISTS[3], LISTS[0], LISTS[0]]
-    assert [r.tolist() for r in concatenate([taken, ragged])] == [
-        LISTS[i] for i in (3, 0, 0)
-    ] + LISTS
+    assert lists(taken) == [LISTS[3], LISTS[0], LISTS[0]]
+    assert lists(concatenate([taken, ragged])) == [*lists(taken), *LISTS]
     assert len(concatenate([])) == 0

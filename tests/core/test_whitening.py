@@ -55,22 +55,18 @@ def test_a_direction_without_variance_stays_out(sample):
     white = whitening.apply(flat)
     np.testing.assert_allclose(white.var(axis=0, ddof=1)[:8], 1, atol=1e-6)
     assert not white[:, 8:].any()
+    equal = Whitening.fit(np.ones((9, 3), np.float32)).apply(np.ones((2, 3)))
+    assert equal.tolist() == [[0, 0, 0]] * 2
 
 
-def test_equal_vectors_have_no_components():
-    white = Whitening.fit(np.ones((9, 3), np.float32)).apply(np.ones((2, 3)))
-    assert white.tolist() == [[0, 0, 0]] * 2
-
-
-@pytest.mark.parametrize("count", [5, 8])
-def test_a_sample_not_larger_than_the_vectors_is_refused(sample, count):
-    message = f"sample of {count} sentences for vectors of 8 numbers: it needs at least 9"
-    with pytest.raises(UserError, match=message):
-        Whitening.fit(sample[:count])
+@pytest.mark.parametrize(
+    ("count", "dimensions", "fault"),
+    [
+        (8, None, "sample of 8 sentences for vectors of 8 numbers: it needs at least 9"),
+        *((60, n, f"whitening dimensions is {n}: give 1 to 8") for n in (0, 9, -1)),
+    ],
+)
+def test_what_cannot_be_whitened_is_refused(sample, count, dimensions, fault):
+    with pytest.raises(UserError, match=fault):
+        Whitening.fit(sample[:count], dimensions)
     assert Whitening.fit(sample[:9]).kernel.shape == (8, 8)
-
-
-@pytest.mark.parametrize("dimensions", [0, 9, -1])
-def test_dimensions_that_are_not_there_are_refused(sample, dimensions):
-    with pytest.raises(UserError, match=f"whitening dimensions is {dimensions}: give 1 to 8"):
-        Whitening.fit(sample, dimensions)

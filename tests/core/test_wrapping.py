@@ -38,33 +38,6 @@ def bound(template, tokenizer):
     return BoundTemplate.bind(template, tokenizer.hf)
 
 
-def filled(template, tokenizer, sentence):
-    """The ids that the tokenizer itself gives for the template with the sentence written in."""
-    text = template.text.replace("[MASK]", tokenizer.hf.mask_token).replace("[X]", sentence)
-    return tokenizer.hf(text)["input_ids"]
-
-
-def test_a_row_is_the_tokenized_filled_text(template, bound, tokenizer, sentences):
-    rows = bound.wrap(tokenizer(sentences, 64))
-    for i, sentence in enumerate(sentences):
-        expected = filled(template, tokenizer, sentence)
-        assert rows.ids[i, : rows.lengths[i]].tolist() == expected
-
-
-def test_roberta_sentence_has_the_blank_of_the_filled_template(roberta_folder):
-    tokenizer = load_tokenizer(roberta_folder)
-    bound = BoundTemplate.bind(resolve_template("cot-roberta/anchor"), tokenizer.hf)
-    text = "The sentence of ' A man ' means <mask> , so it can be summarized as <mask> ."
-    expected = tokenizer.hf(text)["input_ids"]
-    tokens = tokenizer.hf.convert_ids_to_tokens(expected)
-    assert tokens[0] == "<s>"
-    assert "ĠA" in tokens, "premise: the first word carries its blank"
-    assert "Ġ" not in tokens, "premise: the mask token swallows the blank before it"
-    assert bound.wrap(tokenizer(["A man"], 32)).ids[0].tolist() == expected
-    without = tokenizer.hf("The sentence of 'A man ' means <mask> .")["input_ids"]
-    assert without[: len(bound.before) + 1] != expected[: len(bound.before) + 1]
-
-
 def test_mask_position_is_found_per_row(bound, tokenizer, sentences):
     sentences = [*sentences, TYPED, "", "a " * 40]
     rows = bound.wrap(tokenizer(sentences, 32))
@@ -82,8 +55,9 @@ def test_the_sentence_is_cut_and_the_template_is_not(bound, tokenizer):
     long = "the man " * 50
     whole = tokenizer([long], 1000)
     assert whole.lengths[0] > 32, "premise"
-    row = bound.wrap(tokenizer([long], 32)).ids[0].tolist()
+    row, empty = bound.wrap(tokenizer([long, ""], 32)).ids.tolist()
     assert row == [*bound.before, *whole[0][:32].tolist(), *bound.after]
+    assert empty[: bound.length] == [*bound.before, *bound.after]
 
 
 def test_typed_special_tokens_stay_plain_text(bound, tokenizer):
@@ -109,26 +83,11 @@ def test_padding_holds_pads_alone_and_is_not_attended(bound):
         assert bound.pad_id not in row[:length]
 
 
-def test_an_empty_sentence_is_the_bare_template(bound, tokenizer):
-    row = bound.wrap(tokenizer([""], 32))
-    assert row.ids[0].tolist() == [*bound.before, *bound.after]
-
-
 def test_wrap_pads_puts_attended_pads_in_the_slot(bound):
     rows = bound.wrap_pads(np.array([3, 0]))
     assert rows.ids[0].tolist() == [*bound.before, *[bound.pad_id] * 3, *bound.after]
     assert rows.lengths.tolist() == [bound.length + 3, bound.length]
     assert (rows.ids[range(2), rows.readout] == bound.mask_id).all()
-
-
-def test_without_a_template_a_row_is_what_the_tokenizer_makes(tokenizer, sentences):
-    bound = BoundTemplate.bind(None, tokenizer.hf)
-    rows = bound.wrap(tokenizer(sentences, 64))
-    blank = " " if tokenizer.hf.mask_token == "<mask>" else ""
-    for i, sentence in enumerate(sentences):
-        assert (
-            rows.ids[i, : rows.lengths[i]].tolist() == tokenizer.hf(blank + sentence)["input_ids"]
-        )
 
 
 def test_a_template_needs_a_mask_token(tokenizer):
