@@ -38,13 +38,14 @@ from pipelines.training.dev_sets import (
     with_pairs,
 )
 from pipelines.training.documents import streamed_rows, training_steps
-from pipelines.training.fitting import TrainingRun, begun_process, fit
+from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
+from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess
 
 

@@ -100,7 +100,7 @@ class CorpusOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     @property
-    def _reading(self) -> dict[str, Any]:
+    def reading(self) -> dict[str, Any]:
         """How raw text is read, besides the column of its texts."""
         return {"encoding": self.encoding, "delimiter": self.delimiter}
 
@@ -127,7 +127,7 @@ class CorpusOptions:
         else:
             require_empty(output, inside)
         tokens = settings.encoder, settings.max_length
-        return open_or_prepare(self.corpus, *tokens, self.text_column, verbose, **self._reading)
+        return open_or_prepare(self.corpus, *tokens, self.text_column, verbose, **self.reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +140,9 @@ class TrainingOptions(CorpusOptions):
     dev_pairs: shared.DevPairs = None
 
     @property
-    def _reading(self) -> dict[str, Any]:
+    def reading(self) -> dict[str, Any]:
         columns = {"augmented_column": self.augmented_column}
-        return {**super()._reading, **columns, "negative_column": self.negative_column}
+        return {**super().reading, **columns, "negative_column": self.negative_column}
 
     def open_data(
         self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False

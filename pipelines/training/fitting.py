@@ -11,24 +11,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
-from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.runtime import ray_private
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
 from pipelines.runtime.worker_resources import cpus_per_worker
-from pipelines.training.dev_sets import DevSets
 from pipelines.training.failures import cause, is_loss, lacked_resources
-from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
+from pipelines.training.training_run import CHECKPOINTS, TrainingRun
 from pipelines.training.worker_process import WorkerError, WorkerProcess, worker_process
 
-CHECKPOINTS = "checkpoints"
 # Maximum number of restarts without a new checkpoint in between.
 RESTARTS = 3
 # Ray counts a lost node's resources for about 15 s after the loss. A run that may continue with
@@ -38,33 +33,6 @@ START_TIMEOUT, START_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 30
 
 class TrainingError(RuntimeError):
     """A run failed after its start; the exit status is 1."""
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """The training run that `fit` performs, as its driver and its workers know it.
-
-    early_stopping: whether a sweep decides after every dev check if the run continues. part_rows:
-    number of rows of each part of a streamed corpus. profile: folder of the profile. kept: what a
-    successful run keeps.
-    """
-
-    settings: TrainSettings
-    corpus: Path
-    dev: DevSets
-    output: Path
-    early_stopping: bool = False
-    part_rows: tuple[int, ...] | None = None
-    profile: Path | None = None
-    kept: KeptFiles = MODEL_ALONE
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.output / CHECKPOINTS
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.output / METRICS_FILE
 
 
 @contextmanager

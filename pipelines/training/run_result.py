@@ -23,9 +23,10 @@ from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, dev_name, graded, with_pairs
-from pipelines.training.fitting import TrainingError, TrainingRun
+from pipelines.training.fitting import TrainingError
 from pipelines.training.metrics_log import MetricsLog
 from pipelines.training.training_metadata import training_metadata
+from pipelines.training.training_run import TrainingRun
 
 
 def save_best(

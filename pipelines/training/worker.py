@@ -33,9 +33,9 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.dev_sets import dev_metric, masked_rows, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
-from pipelines.training.fitting import TrainingRun
 from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import Lap, profiled
+from pipelines.training.training_run import TrainingRun
 from pipelines.training.training_state import (
     Training,
     finish_saving,

@@ -16,7 +16,7 @@ from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
 from pipelines.training import fitting, resources
 from pipelines.training.failures import is_loss
-from pipelines.training.fitting import TrainingError, TrainingRun, fit
+from pipelines.training.fitting import TrainingError, fit
 from pipelines.training.resources import (
     check_gpus,
     fewer_workers,
@@ -24,6 +24,7 @@ from pipelines.training.resources import (
     worker_capacity,
     workers_now,
 )
+from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess
 
 NAN = ValueError("the loss at step 2 is nan")
