@@ -50,7 +50,7 @@ __all__ = ["EmbedOptions", "embed", "read_embeddings"]
 # or written. A CPU's cores are busy with the encoder anyway.
 CALLS_ON_GPUS = 3
 # Bytes of input that an update reads without Ray on a machine without GPUs: most rows are usually
-# taken over, which takes 2 s for 100,000 Wikipedia lines, and one worker uses all cores anyway.
+# taken over, which takes about 2 s for 100,000 Wikipedia lines, and one worker uses all cores.
 UPDATED_BYTES = 64 << 20
 
 
