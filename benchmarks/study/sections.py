@@ -69,9 +69,10 @@ def methods(record: Record) -> str:
         entry = entries[name]
         by_task = [f"{np.mean(entry['tasks'][task]):.2f}" for task in tasks]
         early = np.mean([at_time(curve, seconds) for curve in entry["curves"]])
-        gapped = (
-            "" if found is None or name == SIMCSE.name else f"{found.mean:+.2f} ({found.p:.3f})"
-        )
+        gapped = ""
+        if found is not None and name != SIMCSE.name:
+            p = "" if found.p is None else f" ({found.p:.3f})"
+            gapped = f"{found.mean:+.2f}{p}"
         rows.append(
             (
                 *(name, f"{entry['rate']:g}", f"{entry['dev_before']:.2f}"),

@@ -164,6 +164,16 @@ def test_the_page_is_what_the_records_say():
     assert (ROOT / "docs" / "methods.svg").read_text("utf-8") == picture(records[0])
 
 
+def test_a_study_of_one_seed_has_a_page_without_tests_between_methods():
+    record = json.loads(RECORDS[0].read_text("utf-8"))
+    for entry in record["trained"].values():
+        for name in ("seeds", "dev", "test", "steps", "curves"):
+            entry[name] = entry[name][:1]
+        entry["tasks"] = {task: scores[:1] for task, scores in entry["tasks"].items()}
+    assert ", p 0." not in page([record])
+    assert picture(record).startswith("<svg")
+
+
 def test_the_record_has_fourteen_methods_of_five_seeds():
     trained = json.loads(RECORDS[0].read_text("utf-8"))["trained"]
     methods = [trained[e.label] for e in METHODS.entries if e.label in trained]
