@@ -37,8 +37,19 @@ _QUIET = {
 # drivers of a cluster on loopback need it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
+# The address of a Ray of this machine, as `ray.init` takes it.
+LOCAL = "local"
 # Timeout of a connection to the cluster's port, which answers at once if it is open.
 ANSWER_SECONDS = 10.0
+
+
+def names_cluster() -> bool:
+    """Return whether RAY_ADDRESS names a cluster; without it Ray runs on this machine."""
+    return _address() != LOCAL
+
+
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS", LOCAL)
 
 
 def ray_runs() -> bool:
@@ -71,15 +82,15 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get("RAY_ADDRESS", "local")
-    if address == "local":
+    address = _address()
+    is_local = address == LOCAL
+    if is_local:
         check_mode()
         ensure_token()
         # Each run would start a process that watches for preempted nodes: 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
-    is_local = address == "local"
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
     with private as options:
         level = logging.INFO if verbose else logging.ERROR
@@ -141,7 +152,7 @@ def _cluster_errors(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if address == "local":
+        if address == LOCAL:
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise UserError(

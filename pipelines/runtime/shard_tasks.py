@@ -8,7 +8,6 @@ session this process runs the function over the shards, one after another.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime.placement import use_own_device
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_runs
+from pipelines.runtime.ray_session import names_cluster, ray_runs
 from pipelines.runtime.worker_resources import available_cores
 
 Row = dict[str, Any]
@@ -53,8 +52,7 @@ def runs_alone(size: int, workers: int | None = None, most: int = FEW_BYTES) -> 
 
     size: bytes of input, at most `most`. workers: number that the user requested.
     """
-    elsewhere = os.environ.get("RAY_ADDRESS", "local") != "local"
-    return size <= most and workers is None and not elsewhere and not ray_runs()
+    return size <= most and workers is None and not names_cluster() and not ray_runs()
 
 
 def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError, first_line
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.ray_session import names_cluster, ray_runs, ray_session
 
 # A network file system may show a new file to other machines with a delay.
 VISIBLE_SECONDS, ANSWER_SECONDS = 5.0, 60.0
@@ -48,10 +47,11 @@ def _has_cluster() -> bool:
     This process may have a cluster's session whatever the environment says. A sweep has already
     made the check for the processes of its trials.
     """
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
+    if ray_runs():
+        import ray
+
         return ray.get_runtime_context().get_actor_id() is None
-    return os.environ.get("RAY_ADDRESS", "local") != "local"
+    return names_cluster()
 
 
 def check_visible(output: Path, inputs: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from cotbert_core.errors import UserError
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_runs, ray_session
+from pipelines.runtime.ray_session import names_cluster, ray_runs, ray_session
 
 
 def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
@@ -37,8 +37,7 @@ def _nodes() -> list[Node]:
 
 def has_gpus(verbose: bool = False) -> bool:
     """Return whether a job's workers have GPUs: in the Ray session, at RAY_ADDRESS, or here."""
-    elsewhere = os.environ.get("RAY_ADDRESS", "local") != "local"
-    with ray_session(verbose) if elsewhere else nullcontext():
+    with ray_session(verbose) if names_cluster() else nullcontext():
         return any(node.gpus for node in _nodes())
 
 

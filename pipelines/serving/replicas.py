@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.runtime.ray_session import names_cluster
 from pipelines.runtime.worker_resources import worker_pool
 from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
 from pipelines.serving.options import ServeOptions
@@ -83,7 +83,7 @@ def running_replicas(model: str, options: ServeOptions, verbose: bool) -> Iterat
         yield Replicas(handle, name, count, batches * count)
     finally:
         # A private Ray ends as a whole; a cluster keeps Serve if others use it.
-        if os.environ.get("RAY_ADDRESS", "local") != "local":
+        if names_cluster():
             with suppress(Exception):
                 serve.delete(name)
                 if not serve.status().applications:
