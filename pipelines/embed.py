@@ -29,7 +29,6 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import read_embeddings
 from pipelines.embedding.update import earlier_rows, finish_update
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
-from pipelines.reading import sources
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
@@ -91,10 +90,9 @@ def _tracked(
 
 def _runs_alone(job: EmbedJob) -> bool:
     """Return whether this process embeds the input by itself, without Ray."""
-    size, workers = sources.input_bytes(job.plan), job.options.workers
     if job.earlier is None:
-        return runs_alone(size, workers)
-    return runs_alone(size, workers, UPDATED_BYTES) and not has_gpus()
+        return runs_alone(job.stamps, job.options.workers)
+    return runs_alone(job.stamps, job.options.workers, UPDATED_BYTES) and not has_gpus()
 
 
 def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
@@ -131,7 +129,8 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
 
 def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
     """Embed the block ranges that are not done; return the number of actors."""
-    requested = job.options.workers or (None if ray_runs() else 1)
+    alone = not ray_runs()
+    requested = job.options.workers or (1 if alone else None)
     workers, resources, threads = worker_pool(requested, on_gpus=job.options.backend == "torch")
     calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
     ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
@@ -147,7 +146,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     arguments = {
         "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths, earlier),
         "threads": threads,
-        "encoder": None if ray_runs() else job.encoder,
+        "encoder": job.encoder if alone else None,
     }
     with _shown_progress(job.plan, ledger):
         for _ in map_shards_with_actors(

@@ -115,7 +115,7 @@ def _record(job: CorpusJob) -> dict[str, Any]:
         },
         "tokenizer": job.tokenizer.hash,
         "excluded": job.rules.exclusion.digest,
-        "files": sources.stamps(job.plan),
+        "files": job.stamps,
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "part_rows": [driver.PART_ROWS, driver.UNIT_ROWS, PIECE_ROWS],
         "versions": versions(),
@@ -140,9 +140,7 @@ def _run(
     about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
         resumable_run(work, "prepare", params, parent, about) as run,
-        nullcontext()
-        if runs_alone(sources.input_bytes(job.plan))
-        else ray_session(verbose, work.output),
+        nullcontext() if runs_alone(job.stamps) else ray_session(verbose, work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ class EmbedJob:
             metadata["calibration"] = {"rows": options.calibration_rows, "method": method}
         return metadata
 
+    @cached_property
+    def stamps(self) -> dict[str, list[int]]:
+        """[size, time] of each file of the input, which storage elsewhere is asked for once."""
+        return sources.stamps(self.plan)
+
     @property
     def read_paths(self) -> list[str | Path]:
         """Return everything that the workers read."""
@@ -106,7 +112,7 @@ class EmbedJob:
             "job": "embed",
             "options": self.options.decisive,
             "model": [self.digest, self.metadata["model_commit"]],
-            "files": sources.stamps(self.plan),
+            "files": self.stamps,
             "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],
             "block_rows": pieces.PIECE_ROWS,
             **earlier,

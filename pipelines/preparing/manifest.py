@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cotbert_core.messages.redaction import without_credentials
@@ -16,6 +17,7 @@ from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.scratch_files import CHANGED, DROPPED
 from pipelines.preparing.shard_tasks import Rules
+from pipelines.reading import sources
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
 
@@ -28,6 +30,11 @@ class CorpusJob:
     plan: ReadPlan
     rules: Rules
     tokenizer: PlainTokenizer
+
+    @cached_property
+    def stamps(self) -> dict[str, list[int]]:
+        """[size, time] of each file of the input, which storage elsewhere is asked for once."""
+        return sources.stamps(self.plan)
 
 
 def corpus_manifest(

@@ -119,11 +119,6 @@ def stamps(plan: ReadPlan) -> dict[str, list[int]]:
     return {name: _stamp(name, files) for name, files in parts.items()}
 
 
-def input_bytes(plan: ReadPlan) -> int:
-    """Return the size of all files that the plan reads."""
-    return sum(size for size, *_ in stamps(plan).values())
-
-
 def _stamp(name: str, files: Sequence[str]) -> list[int]:
     paths = [str(sick.train_file(name))] if name.startswith(sick.PREFIX) else files or [name]
     found = [locations.stamp(path) for path in dict.fromkeys(paths)]

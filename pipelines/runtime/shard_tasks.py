@@ -9,7 +9,7 @@ session this process runs the function over the shards, one after another.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,11 +47,15 @@ def report_workers(requested: int | None, running: int, pieces: int, what: str) 
         say(f"note: --workers is {requested} and there are {cores} cores, which they will share")
 
 
-def runs_alone(size: int, workers: int | None = None, most: int = FEW_BYTES) -> bool:
+def runs_alone(
+    stamps: Mapping[str, Sequence[int]], workers: int | None = None, most: int = FEW_BYTES
+) -> bool:
     """Return whether a job's own process does its work, so that Ray need not start.
 
-    size: bytes of input, at most `most`. workers: number that the user requested.
+    stamps: [size, ...] of each input file, together at most `most` bytes. workers: number that the
+    user requested.
     """
+    size = sum(size for size, *_ in stamps.values())
     return size <= most and workers is None and not names_cluster() and not ray_runs()
 
 

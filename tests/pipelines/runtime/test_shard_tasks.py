@@ -31,7 +31,8 @@ def test_little_input_without_workers_or_a_cluster_needs_no_ray(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    assert runs_alone(size, workers) is alone
+    halves = {"a": [size // 2, 0], "b": [size - size // 2, 0]}
+    assert runs_alone(halves, workers) is alone
 
 
 def test_shards_run_here_in_order_where_no_ray_runs():
