@@ -106,9 +106,11 @@ class BoundTemplate:
         """
         lengths = sentences.lengths
         rows = self.wrap_pads(lengths, sentences.flat)
+        if not self.stages:
+            return rows
         counts = (rows.ids == self.mask_id).sum(dim=1)
         wrong = torch.nonzero(counts != self.stages)
-        if len(wrong) and self.stages:
+        if len(wrong):
             row = int(wrong[0])
             raise UserError(
                 f"row {row} has {int(counts[row])} mask tokens and the template has {self.stages}: "
