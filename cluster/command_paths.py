@@ -27,8 +27,11 @@ LOCAL = ("cluster", "submit")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 # The settings that name an encoder, as given to --set.
 ENCODER_SETTINGS = (
-    *("encoder=", "method.complement=", "method.generator="),
-    *("method.teacher=", "method.second_teacher="),
+    "encoder=",
+    "method.complement=",
+    "method.generator=",
+    "method.teacher=",
+    "method.second_teacher=",
 )
 _FOLDER_OF = ("sick:",)
 

@@ -13,15 +13,24 @@ PACKAGES = ("cluster", "cotbert_core", "pipelines", "tune_spaces")
 ENDINGS = (".py", ".tsv", ".typed")
 # Addresses and credentials of MLflow, hubs and buckets.
 PASSED = (
-    *("COTBERT_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HF_TOKEN", "OPENAI_API_KEY"),
-    *("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"),
-    *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME"),
+    "COTBERT_CACHE",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
+    "OPENAI_API_KEY",
 )
 PASSED_PREFIX = "AWS_"
 # Variables that name files of the submitting machine; the cluster has its own files or a role.
 NOT_PASSED = (
-    *("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_PROFILE"),
-    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
 )
 
 

@@ -37,8 +37,8 @@ def train_candidates(
     """Train every candidate that has not ended, and return a row for each.
 
     With successive halving a candidate continues after a sixth and after half of its steps only if
-    it is among the best third at that step. folder: each candidate has a folder below
-    it. parent: the key of the MLflow run.
+    it is among the best third at that step. folder: each candidate has a folder below it. parent:
+    the key of the MLflow run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # What two runs have in common is in the adaptation's settings.json, not in the plan.
