@@ -40,7 +40,7 @@ from pipelines.adapting.final_model import (
     graded_file,
     save_model,
 )
-from pipelines.adapting.job_record import about, open_folder, params
+from pipelines.adapting.job_record import about, length_notes, open_folder, params
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
@@ -125,7 +125,7 @@ def _run(
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     settings = candidates(options, start, plain_readout(baseline))
-    _check(settings, corpus)
+    _check(settings, corpus, options)
     rows = train_candidates(
         settings,
         corpus,
@@ -173,9 +173,10 @@ def _pretrained(
     return str(folder / MODEL)
 
 
-def _check(settings: Mapping[str, TrainSettings], corpus: Corpus) -> None:
+def _check(settings: Mapping[str, TrainSettings], corpus: Corpus, options: AdaptOptions) -> None:
     """Raise UserError for a candidate that would fail; show what is worth knowing once."""
     notes = [note for one in settings.values() for note in check_inputs(one, corpus)]
+    notes += length_notes(corpus, options)
     for note in dict.fromkeys(notes):
         say(f"note: {note}")
 

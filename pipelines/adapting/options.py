@@ -12,6 +12,7 @@ from pipelines.options import shared
 from pipelines.options.checks import above, at_least
 from pipelines.options.declare import SEARCH, TRAINING, Option
 from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
+from pipelines.reading import docstrings
 
 # The training methods to try, the most promising first: if trials run one after another, the later
 # ones are stopped early when they are worse.
@@ -26,11 +27,15 @@ CANDIDATES = (
     "promptbert-template",
     "promptbert-rest",
 )
+# The candidates whose positive comes from the sentence's document.
+FROM_DOCUMENTS = tuple(name for name in CANDIDATES if name.endswith(("-rest", "-neighbour")))
+# The value of --documents for rows that are single sentences.
+NO_DOCUMENTS = "none"
 # The maximum sequence length, lowered to the encoder's own limit. 99 % of the sentences of
 # documentation and of reviews have at most 60 tokens.
 SENTENCE_TOKENS = 64
 
-# The default number of held-out documents, lowered to a tenth of the documents.
+# The default number of held-out documents or sentences, lowered to a tenth of those possible.
 HELD_OUT = 1000
 
 
@@ -38,15 +43,23 @@ HELD_OUT = 1000
 class AdaptOptions:
     """The documents, the candidates, and the budget of each.
 
-    without: candidates to leave out. pretrain: steps of masked-language-model training before the
-    candidates, 0 for none.
+    documents: never None once made (`has_documents`). candidates: all that are possible if none are
+    named. without: candidates to leave out. pretrain: steps of masked-language-model training
+    before the candidates, 0 for none.
     """
 
     inputs: Annotated[
         tuple[str, ...], replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True)
     ]
     encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = "all-MiniLM-L6-v2"
-    documents: Annotated[str, replace(DOCUMENTS_OPTION, default="")] = "row"
+    documents: Annotated[
+        str | None,
+        replace(
+            DOCUMENTS_OPTION,
+            help=f"{DOCUMENTS_OPTION.help}; none: each row is a sentence of its own",
+            default="row with --split and for docstrings, otherwise none",
+        ),
+    ] = None
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     sentences: Annotated[
         int | None,
@@ -78,10 +91,10 @@ class AdaptOptions:
             f"try these training methods: {', '.join(CANDIDATES)}",
             "NAME,...",
             group=SEARCH,
-            default="all of them",
+            default="all of them, without documents those that need none",
             convert=shared.comma_names,
         ),
-    ] = CANDIDATES
+    ] = ()
     without: Annotated[
         tuple[str, ...],
         Option(
@@ -116,9 +129,13 @@ class AdaptOptions:
     max_concurrent: shared.MaxConcurrent = None
 
     def __post_init__(self) -> None:
+        if self.documents is None:
+            split = self.clean.split or any(n.startswith(docstrings.PREFIX) for n in self.inputs)
+            object.__setattr__(self, "documents", "row" if split else NO_DOCUMENTS)
         for name in (*self.candidates, *self.without):
             if name not in CANDIDATES:
                 raise unknown("candidate", name, dict.fromkeys(CANDIDATES))
+        self._check_documents()
         if not self.chosen:
             raise UserError(
                 f"candidates is {','.join(self.candidates)!r} and without is "
@@ -130,12 +147,27 @@ class AdaptOptions:
         above(self, 0, "learning_rate")
         self.prepare_options()  # raises for invalid values now, before the job starts
 
+    def _check_documents(self) -> None:
+        """Raise UserError for a candidate that needs documents if there are none."""
+        needing = [name for name in self.candidates if name in FROM_DOCUMENTS]
+        if needing and not self.has_documents:
+            raise UserError(
+                f"candidate {needing[0]!r} needs documents and documents is {NO_DOCUMENTS!r}: give "
+                "--documents, or --split if each row is a text of several sentences, or leave this "
+                "candidate out"
+            )
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the rows are documents or parts of them, and not single sentences."""
+        return self.documents != NO_DOCUMENTS
+
     @property
     def chosen(self) -> tuple[str, ...]:
         """The candidates to try, each once, in the order of CANDIDATES."""
-        return tuple(
-            name for name in CANDIDATES if name in self.candidates and name not in self.without
-        )
+        possible = [name for name in CANDIDATES if self.has_documents or name not in FROM_DOCUMENTS]
+        named = self.candidates or possible
+        return tuple(name for name in possible if name in named and name not in self.without)
 
     def prepare_options(self) -> PrepareOptions:
         """Return the options that prepare the documents."""
@@ -148,7 +180,7 @@ class AdaptOptions:
             clean=self.clean,
             encoding=self.encoding,
             delimiter=self.delimiter,
-            documents=self.documents,
+            documents=self.documents if self.has_documents else None,
             hold_out=self.hold_out or HELD_OUT,
             query=self.query,
             hold_out_fewer=self.hold_out is None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
-from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.options import NO_DOCUMENTS, AdaptOptions
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     KEYWORDS,
@@ -21,12 +21,18 @@ from pipelines.recording import dev_metric
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 
+DOCUMENTS, SENTENCES = "documents", "sentences"
 OWN_WORDS = {
-    FOUND_FIRST: "own documents, found first in %",
-    MRR10: "own documents, MRR@10 x 100",
-    WITH_KEYWORDS: "own documents, found first in %, with keyword search",
-    PASSAGES: "own documents, found first in %, by passages",
-    PASSAGES_WITH_KEYWORDS: "own documents, found first in %, by passages with keyword search",
+    FOUND_FIRST: "found first in %",
+    MRR10: "MRR@10 x 100",
+    WITH_KEYWORDS: "found first in %, with keyword search",
+    PASSAGES: "found first in %, by passages",
+    PASSAGES_WITH_KEYWORDS: "found first in %, by passages with keyword search",
+}
+# What is searched with what.
+_FINDS = {
+    DOCUMENTS: "held-out sentences find their document",
+    SENTENCES: "halves of held-out sentences find their other half",
 }
 
 
@@ -51,7 +57,9 @@ def outcome(
         "chosen": chosen.name,
         "winner": choose(contenders).name,
         "baseline": baseline.reading,
-        "documents": corpus.manifest["documents"],
+        "documents": corpus.manifest.get(
+            "documents", {"by": NO_DOCUMENTS, "held_out": corpus.manifest["held_out"]}
+        ),
         "sentences": len(corpus),
         "table": {
             name: {
@@ -90,14 +98,19 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     return [own, *others, *(_general_sentence(name, row) for name, row in general)]
 
 
+def own_text(result: Mapping[str, Any]) -> str:
+    """Return what the user's text consists of: DOCUMENTS or SENTENCES."""
+    return SENTENCES if result["documents"]["by"] == NO_DOCUMENTS else DOCUMENTS
+
+
 def _nothing_better(result: Mapping[str, Any]) -> str:
     best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
     tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
+    own = own_text(result)
     return (
-        f"No candidate finds your documents better than the untouched {result['encoder']} "
-        f"({result['table'][FOUND_FIRST]['before']:.1f} % of held-out sentences find their "
-        f"document first), so model/ is the untouched encoder.{tried} Try more documents, or more "
-        "--steps."
+        f"No candidate finds your {own} better than the untouched {result['encoder']} "
+        f"({result['table'][FOUND_FIRST]['before']:.1f} % of {_FINDS[own]} first), so model/ is "
+        f"the untouched encoder.{tried} Try more {own}, or more --steps."
     )
 
 
@@ -111,15 +124,15 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
         f"which chose nothing, do not confirm it: {score_of(own):.1f} %, "
         f"{score_of(first[FOUND_FIRST]):.1f} by the untouched {result['encoder']} "
         f"({gap['difference']:+.1f}, 95 % interval {gap['low']:+.1f} to {gap['high']:+.1f}). So "
-        "model/ is the untouched encoder. Try more documents, which make surer scores, or more "
-        "--steps."
+        f"model/ is the untouched encoder. Try more {own_text(result)}, which make surer scores, "
+        "or more --steps."
     )
 
 
 def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     return (
-        f"{own['after']:.1f} % of held-out sentences find their document first, {own['before']:.1f}"
-        f" % by the untouched encoder ({result['baseline']}): {_gap(own, 1)}."
+        f"{own['after']:.1f} % of {_FINDS[own_text(result)]} first, {own['before']:.1f} % by the "
+        f"untouched encoder ({result['baseline']}): {_gap(own, 1)}."
     )
 
 
@@ -169,9 +182,11 @@ def _gap(row: Mapping[str, Any], digits: int) -> str:
     return f"{gap} (95 % interval {low} to {high}){chance}"
 
 
-def score_words(name: str) -> str:
-    """Return what a table calls the score of an evaluation's entry."""
-    return OWN_WORDS.get(name, f"general text, {name}, Spearman x 100")
+def score_words(name: str, own: str = DOCUMENTS) -> str:
+    """Return what a table calls the score of an evaluation's entry. own: DOCUMENTS or SENTENCES."""
+    if name in OWN_WORDS:
+        return f"own {own}, {OWN_WORDS[name]}"
+    return f"general text, {name}, Spearman x 100"
 
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -181,7 +196,7 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         gap, low, high = (row.get(key) for key in ("difference", "low", "high"))
         rows.append(
             (
-                score_words(name),
+                score_words(name, own_text(result)),
                 f"{row['before']:.2f}",
                 f"{row['after']:.2f}",
                 "" if gap is None else f"{gap:+.2f}",

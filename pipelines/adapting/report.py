@@ -10,8 +10,11 @@ from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from cotbert_core.files import write_text
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
+    DOCUMENTS,
+    SENTENCES,
     TABLE_HEADER,
     TRIALS_HEADER,
+    own_text,
     sentences,
     table_rows,
     trial_rows,
@@ -47,23 +50,23 @@ def _embed_command(result: Mapping[str, Any], output: Path) -> tuple[str | Path,
 def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOptions) -> None:
     """Write report.html."""
     said = html_page.paragraphs(sentences(result))
-    documents = result["documents"]
+    documents, own = result["documents"], own_text(result)
     settings = [(name, getattr(options, name)) for name in _SHOWN]
     sections = [
         (
             "What was gained",
             said
             + html_page.table(TABLE_HEADER, table_rows(result))
-            + html_page.paragraphs([_PROOF], "note"),
+            + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOF}"], "note"),
         ),
         ("Candidates", html_page.table(TRIALS_HEADER, trial_rows(result))),
-        ("Documents", html_page.table(("", ""), list(documents.items()), "text")),
+        (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
         ("Settings", html_page.table(("setting", "value"), settings, "text")),
     ]
-    note = (
-        f"{result['encoder']}, adapted to {documents['documents']:,} documents "
-        f"({result['sentences']:,} sentences) in {clock(result['seconds'])}."
-    )
+    sentences_of = f"{result['sentences']:,} sentences"
+    if own == DOCUMENTS:
+        sentences_of = f"{documents['documents']:,} documents ({sentences_of})"
+    note = f"{result['encoder']}, adapted to {sentences_of} in {clock(result['seconds'])}."
     write_text(path, html_page.page("Adaptation", note, sections))
 
 
@@ -71,9 +74,14 @@ _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),
 )
+_SEARCHED = {
+    DOCUMENTS: "A sentence of each held-out document is searched among all held-out documents; "
+    "none of them was trained on.",
+    SENTENCES: "The second half of each held-out sentence is searched with the first among all "
+    "second halves; none of these sentences was trained on.",
+}
 _PROOF = (
-    "A sentence of each held-out document is searched among all held-out documents; none of them "
-    "was trained on. Half of these queries chose the encoder, the other half gave this table; an "
+    "Half of these queries chose the encoder, the other half gave this table; an "
     "encoder that is no better by them than the untouched one is not handed back. "
     "Intervals: 95 %, paired bootstrap over the queries."
 )

@@ -50,7 +50,7 @@ COMMANDS: dict[str, Command] = {
     "adapt": Command(
         adapt.Adapt,
         adapt.run,
-        "adapt an encoder to documents: choose the best training method without labels",
+        "adapt an encoder to your text: choose the best training method without labels",
     ),
     "prepare": Command(
         prepare.Prepare, prepare.run, "make a corpus of distinct, tokenized sentences from text"

@@ -89,6 +89,8 @@ class HoldOut:
             else f"{possible:,} sentences have {HALVES_WORDS} words or more"
         )
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
+        if self.by_document and self.fewer:
+            use += ", or adapt to single sentences with --documents none"
         return f"hold_out is {self.count:,} and {what}: {use}"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 
+PREFIX = "docstrings:"
 # Names of folders that hold tests or vendored packages.
 LEFT_OUT = re.compile(r"_?test(s|ing)?|site-packages|_?vendor(ed)?|third_?party(_files)?|externals")
 MOST_BYTES = 1_000_000  # larger files are tables written as code; pandas' frame.py has 0.7 MB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.reading import hub_datasets, locations, sick
+from pipelines.reading import docstrings, hub_datasets, locations, sick
 
 KINDS = {
     ".txt": "txt",
@@ -14,8 +14,7 @@ KINDS = {
 }
 COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
 ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"
-DOCSTRINGS = "docstrings:"
-_PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}
+_PREFIXES = {docstrings.PREFIX: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}
 
 
 def kind_of(name: str) -> str | None:

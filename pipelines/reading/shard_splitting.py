@@ -24,7 +24,7 @@ from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import PARAGRAPH, check_json_column
 from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
-from pipelines.reading.formats import DOCSTRINGS, kind_of
+from pipelines.reading.formats import kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
@@ -120,7 +120,7 @@ def _hub_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
 
 def _docstring_shards(item: str, first_row: int) -> Iterator[Shard]:
     """Yield a shard for every 100 source files, which take about a second to parse."""
-    packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
+    packages = [p for p in item.removeprefix(docstrings.PREFIX).split(",") if p]
     files = [str(f) for f in docstrings.package_files(packages)]
     for start in range(0, len(files), 100):
         some = tuple(files[start : start + 100])

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
-from pipelines.reading import columns, hub_datasets, locations, sick
+from pipelines.reading import columns, docstrings, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
-from pipelines.reading.formats import DOCSTRINGS, ENDINGS, kind_of
+from pipelines.reading.formats import ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import raw_rows
@@ -182,11 +182,9 @@ def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, 
 
 def _expand(item: str) -> tuple[list[str], list[str]]:
     """Return the readable files of a path, folder or glob, and those of unknown format."""
-    if item.startswith(DOCSTRINGS):
-        return [item], []
     if item.startswith(sick.PREFIX):
         return [sick.PREFIX + str(sick.train_file(item).parent)], []
-    if item.startswith(hub_datasets.PREFIX):
+    if item.startswith((docstrings.PREFIX, hub_datasets.PREFIX)):
         return [item], []
     return locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
 

@@ -120,6 +120,23 @@ def test_documents_that_will_not_do_leave_nothing(home, bert_folder):
     assert not (home / "refused").exists()
 
 
+def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
+    """A sentence a line; the halves of the long ones must find each other."""
+    draw = random.Random(1)
+    lines = (" ".join(draw.choices(WORDS, k=14)) + "." for _ in range(120))
+    (home / "sentences.txt").write_text("\n".join(lines))
+    words = (*("adapt", "sentences.txt", "--encoder", bert_folder), *("--candidates", "simcse"))
+    budget = ("--steps", "2", "--batch-size", "8", "--output", "sentences")
+    job = forked.run(*words, *budget, **where(home))
+    assert job.returncode == 0, job.stderr
+    result = json.loads((home / "sentences" / "result.json").read_text())
+    assert result["documents"] == {"by": "none", "held_out": 12}
+    assert result["sentences"] == 120 - 12
+    assert "own sentences, found first in %" in job.stdout
+    page = (home / "sentences" / "report.html").read_text()
+    assert "The second half of each held-out sentence is searched" in page
+
+
 def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):
     """SIGKILL of the driver in the first training, then the same command and a worker of it."""
     words, quiet = command(bert_folder, "killed"), subprocess.DEVNULL

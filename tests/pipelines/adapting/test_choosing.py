@@ -75,6 +75,7 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
         "models": {UNTOUCHED: scores(51.0, 60.0), "denosent-rest": scores(51.0 + gap, 60.0)},
         "differences": {"denosent-rest": {"held-out": own}},
         "baseline": "mean pooling (its own)",
+        "documents": {"by": "row", "documents": 200, "held_out": 20},
         "table": {"held-out": own, "held-out-with-keywords": both, "pairs-test": pairs},
         "keyword_search": 45.3,
         "dev": {UNTOUCHED: 51.0, "merged": 55.0, "denosent-rest": 57.2},
@@ -99,6 +100,16 @@ def test_a_gain_is_said_with_its_interval_and_what_general_text_lost():
         "General text (pairs-test): Spearman 73.80 before, 73.50 after: -0.30 "
         "(95 % interval -1.00 to +0.40): this may be chance."
     )
+
+
+def test_sentences_without_documents_are_said_to_be_searched_by_their_halves():
+    made = result() | {"documents": {"by": "none", "held_out": 20}}
+    start = "57.5 % of halves of held-out sentences find their other half first, 51.0 % by the"
+    assert sentences(made)[0].startswith(start)
+    assert table_rows(made)[0][0] == "own sentences, found first in %"
+    nothing, _ = sentences({**made, "chosen": UNTOUCHED, "winner": UNTOUCHED})
+    assert "finds your sentences better" in nothing
+    assert "Try more sentences" in nothing
 
 
 def test_a_gain_that_may_be_chance_is_said_to_be_so():

@@ -9,13 +9,35 @@ from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from pipelines.adapting.candidates import CHECKS, candidates, check_every
 from pipelines.adapting.options import CANDIDATES, AdaptOptions
+from pipelines.cleaning.options import CleanOptions
+
+
+def documents(**options):
+    return AdaptOptions(("a.txt",), documents="row", **options)
 
 
 def test_candidates_are_tried_in_one_order_each_once():
-    named = AdaptOptions(("a.txt",), candidates=("simcse", "denosent-rest", "simcse"))
+    named = documents(candidates=("simcse", "denosent-rest", "simcse"))
     assert named.chosen == ("denosent-rest", "simcse")
-    left = AdaptOptions(("a.txt",), without=("denosent-rest",))
-    assert left.chosen == CANDIDATES[1:]
+    assert documents(without=("denosent-rest",)).chosen == CANDIDATES[1:]
+
+
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        ({}, "none"),
+        ({"clean": CleanOptions(split="en")}, "row"),
+        ({"inputs": ("a.txt", "docstrings:numpy")}, "row"),
+        ({"clean": CleanOptions(split="en"), "documents": "none"}, "none"),
+        ({"documents": "file"}, "file"),
+    ],
+)
+def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
+    made = AdaptOptions(**{"inputs": ("a.txt",), **options})
+    assert made.documents == by
+    assert made.prepare_options().documents == (None if by == "none" else by)
+    sentences = ("simcse", "cot-bert-template", "promptbert-template")
+    assert made.chosen == (sentences if by == "none" else CANDIDATES)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +51,8 @@ def test_candidates_are_tried_in_one_order_each_once():
         ({"hold_out": 1}, "hold_out is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"documents": "chapter"}, "documents is 'chapter'"),
+        ({"candidates": ("denosent-rest",)}, "'denosent-rest' needs documents.*give --documents"),
+        ({"query": "first"}, "query is 'first'"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_rule(options, words):
@@ -37,7 +61,7 @@ def test_a_wrong_option_is_named_with_its_rule(options, words):
 
 
 def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder):
-    options = AdaptOptions(("a.txt",), encoder=encoder_folder, max_steps=12, batch_size=4)
+    options = documents(encoder=encoder_folder, max_steps=12, batch_size=4)
     found = candidates(options, encoder_folder, "mean")
     assert tuple(found) == CANDIDATES
     budgets = {(s.max_steps, s.batch_size, s.seed, s.dev, s.eval_every) for s in found.values()}
@@ -48,7 +72,7 @@ def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder
 
 
 def test_the_readout_that_scores_best_untouched_is_trained(bert_folder):
-    options = AdaptOptions(("a.txt",), encoder=bert_folder, candidates=("denosent-rest", "simcse"))
+    options = documents(encoder=bert_folder, candidates=("denosent-rest", "simcse"))
     found = candidates(options, bert_folder, "cls").values()
     assert [settings.method.readout for settings in found] == ["cls", "cls"]
 
