@@ -48,6 +48,7 @@ def _study(given: argparse.Namespace) -> Study:
         steps=None if given.published else given.steps,
         checks=given.checks,
         groups=tuple(given.groups),
+        recipes=tuple(given.recipes),
     )
 
 
@@ -88,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--seeds", type=int, help="seeds of each entry (default 5; published: 10)")
         names = [group.name for group in GROUPS]
         one.add_argument("--groups", nargs="+", choices=names, default=names)
+        recipes = list(dict.fromkeys(e.recipe for group in GROUPS for e in group.entries))
+        one.add_argument("--recipes", nargs="+", choices=recipes, default=[], metavar="RECIPE")
         one.add_argument("--note", default="", help="sentence about the encoder on the page")
     made = acts.add_parser("page")
     made.set_defaults(act=_page)

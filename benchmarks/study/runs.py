@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Study:
 
     sentences: file with a sentence per line. documents: files with a document per row. steps: steps
     of each training on a small budget; None to train as published. checks: dev checks of each such
-    training.
+    training. recipes: train only these, all if empty.
     """
 
     output: Path
@@ -61,9 +61,15 @@ class Study:
     batch_size: int = 64
     checks: int = 5
     groups: tuple[str, ...] = tuple(group.name for group in GROUPS)
+    recipes: tuple[str, ...] = ()
 
     def chosen(self) -> list[Group]:
-        return [group for group in GROUPS if group.name in self.groups]
+        """Return the groups to run, with the entries of the chosen recipes."""
+        groups = [group for group in GROUPS if group.name in self.groups]
+        return [replace(group, entries=tuple(self._of(group))) for group in groups]
+
+    def _of(self, group: Group) -> list[Entry]:
+        return [one for one in group.entries if not self.recipes or one.recipe in self.recipes]
 
     @property
     def budget(self) -> tuple[str, ...]:
@@ -123,8 +129,8 @@ def commands(study: Study) -> Iterator[Command]:
     yield from _rates(study)
     for group in study.chosen():
         yield from _group(study, group)
-    if METHODS in study.chosen():
-        yield from _other_scores(study)
+        if group.name == METHODS.name:
+            yield from _other_scores(study, [entry.label for entry in group.entries])
 
 
 def _corpora(study: Study) -> Iterator[Command]:
@@ -216,10 +222,10 @@ def _compare(
     return Command(words, folder / "result.json", resumes=True)
 
 
-def _other_scores(study: Study) -> Iterator[Command]:
+def _other_scores(study: Study, names: Sequence[str]) -> Iterator[Command]:
     """Yield the other evaluations of the methods' first seeds: transfer, held out, geometry."""
     scored = {UNTRAINED: f"{study.encoder},readout={UNTRAINED_READOUT}"}
-    scored |= {entry.label: str(_model(study, entry.label)) for entry in METHODS.entries}
+    scored |= {name: str(_model(study, name)) for name in names}
     for name, model in scored.items():
         words = ("evaluate", model, "--corpus", str(study.output / SENTENCES))
         path = study.output / "held-out" / f"{name}.json"
@@ -227,7 +233,7 @@ def _other_scores(study: Study) -> Iterator[Command]:
     for name, model in scored.items():
         yield _evaluation(study, [model], f"transfer/{name}.json", "transfer", ())
     models = [f"{study.encoder},template=cot-bert/anchor"]
-    models += [str(_model(study, name)) for name in GEOMETRY]
+    models += [str(_model(study, name)) for name in GEOMETRY if name in names]
     yield _geometry(study, "geometry", models)
 
 

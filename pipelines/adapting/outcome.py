@@ -104,13 +104,13 @@ def own_text(result: Mapping[str, Any]) -> str:
 
 
 def _nothing_better(result: Mapping[str, Any]) -> str:
-    best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
-    tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
-    own = own_text(result)
+    own, dev = own_text(result), result["dev"]
+    best = max(score for name, score in dev.items() if name != UNTOUCHED)
     return (
         f"No candidate finds your {own} better than the untouched {result['encoder']} "
         f"({result['table'][FOUND_FIRST]['before']:.1f} % of {_FINDS[own]} first), so model/ is "
-        f"the untouched encoder.{tried} Try more {own}, or more --steps."
+        f"the untouched encoder. On the dev queries it reached {dev[UNTOUCHED]:.1f}, the best "
+        f"other one {best:.1f}. Try more {own}, or more --steps."
     )
 
 
