@@ -50,7 +50,8 @@ def outcome(
 
     trials: a row for each candidate. contenders: the untouched encoder first. chosen: the one that
     is handed back. models: the scores of the untouched encoder, the winner of the dev queries and
-    perhaps others. differences: of all but the first.
+    perhaps others. differences: of all but the first. The table compares keyword search only on
+    documents: two halves of a sentence have few words in common.
     """
     return {
         "encoder": options.encoder,
@@ -68,6 +69,7 @@ def outcome(
                 **differences.get(chosen.name, {}).get(name, {}),
             }
             for name, entry in _own_first(models[UNTOUCHED])
+            if options.has_documents or name != WITH_KEYWORDS
         },
         "keyword_search": score_of(models[UNTOUCHED][KEYWORDS]),
         "dev": {one.name: one.score for one in contenders},
@@ -88,7 +90,7 @@ def _own_first(entries: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what was gained, in words: on the user's documents, beside keyword search, by passages
     if they are long, and on general text."""
-    others = [_keyword_sentence(result), *_passage_sentence(result)]
+    others = [*_keyword_sentence(result), *_passage_sentence(result)]
     if result["winner"] != result["chosen"]:
         return [_unconfirmed(result), *others]
     if result["chosen"] == UNTOUCHED:
@@ -136,19 +138,22 @@ def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     )
 
 
-def _keyword_sentence(result: Mapping[str, Any]) -> str:
-    """Say what no encoder is needed for, what it adds to this one, and what is gained then."""
+def _keyword_sentence(result: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on what no encoder is needed for, what it adds to this one, and what is
+    gained then; none without documents."""
+    if WITH_KEYWORDS not in result["table"]:
+        return []
     words, alone = result["keyword_search"], result["table"][FOUND_FIRST]["after"]
     both = result["table"][WITH_KEYWORDS]
     more = ", more than the encoder does" if words > alone else ""
     gained = ""
     if result["chosen"] != UNTOUCHED:
         gained = f", to the untouched one's {both['before']:.1f} %: {_gap(both, 1)}"
-    return (
+    return [
         f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}. Added to the "
         "encoder's cosines, as cotbert search --keywords does, it finds "
         f"{both['after']:.1f} %{gained}."
-    )
+    ]
 
 
 def _passage_sentence(result: Mapping[str, Any]) -> list[str]:

@@ -133,6 +133,7 @@ def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
     assert result["documents"] == {"by": "none", "held_out": 12}
     assert result["sentences"] == 120 - 12
     assert "own sentences, found first in %" in job.stdout
+    assert "eyword" not in job.stdout
     page = (home / "sentences" / "report.html").read_text()
     assert "The second half of each held-out sentence is searched" in page
 
