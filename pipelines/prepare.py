@@ -102,8 +102,9 @@ def _record(job: CorpusJob) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
     options = job.options
     # Options that are newer than some unfinished jobs are named only where they are given.
-    newer = {"encoding", "delimiter", "limit", "documents", "hold_out", "hold_out_fewer", "query"}
-    unset = (None, False, "any")
+    newer = {"encoding", "delimiter", "limit", "documents"}
+    newer |= {"hold_out", "hold_out_fewer", "query", "queries"}
+    unset = (None, False, 0, "any")
     given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {
         "job": "prepare",
@@ -133,7 +134,7 @@ def _run(
     job: CorpusJob, work: ResumableOutput, verbose: bool, parent: str | None
 ) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
-    left_out = ("clean", "hold_out_fewer")
+    left_out = ("clean", "hold_out_fewer", "queries")
     params = {k: v for k, v in params.items() if k not in left_out and v not in (None, ())}
     if job.options.hold_out is None:
         params.pop("query")

@@ -75,14 +75,24 @@ def resampled_spearman(
 
 
 def resampled_mean(
-    values: np.ndarray, resamples: int, seed: int | Sequence[int] = SEED
+    values: np.ndarray,
+    resamples: int,
+    seed: int | Sequence[int] = SEED,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the means x 100 of R resamples, (R,), sampled as in `resampled_spearman`.
 
-    values: (N,); for an accuracy 1 for a right answer and 0 for a wrong one.
+    values: (N,); for an accuracy 1 for a right answer and 0 for a wrong one. groups: (N,) numbers
+    of the groups (queries of one document), which are resampled as wholes; None if each value is a
+    group.
     """
-    sums = [counts @ values for counts in _counts(len(values), resamples, seed)]
-    return 100 * np.concatenate(sums) / len(values) if sums else np.empty(0)
+    sums, sizes = values, np.ones(len(values))
+    if groups is not None:
+        _, groups = np.unique(groups, return_inverse=True)
+        sums, sizes = np.bincount(groups, values), np.bincount(groups).astype(float)
+    blocks = _counts(len(sums), resamples, seed)
+    means = [100 * (counts @ sums) / (counts @ sizes) for counts in blocks]
+    return np.concatenate(means) if means else np.empty(0)
 
 
 def interval(values: np.ndarray) -> Interval:

@@ -5,7 +5,8 @@ it is searched among the targets of all held-out documents by cosine. That is a 
 and similarity in the same domain (docs/evaluation.md). What needs no encoder, keyword search, is
 scored on the same queries, and so are both together; if the documents are long, by passages too.
 
-Letters: Q queries, N targets, U distinct targets, P passages of these, D dimensions.
+Letters: Q queries, N targets, U distinct targets, C documents, P passages of distinct targets, D
+dimensions.
 """
 
 from __future__ import annotations
@@ -38,15 +39,37 @@ class HeldOut:
     """Queries, and the targets among which each is searched.
 
     queries: Q texts. targets: N texts, also those of queries that are not here. rows: (Q,) index of
-    each query's own target.
+    each query's own target. documents: (N,) id of each target's document; None if each target is a
+    document. Targets of one document differ in the sentence that is left out, the query: a query
+    competes with its own target and with the first one of every other document.
     """
 
     queries: list[str]
     targets: list[str]
     rows: np.ndarray
+    documents: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    @cached_property
+    def of_documents(self) -> tuple[np.ndarray, np.ndarray]:
+        """The index of each document's first target (C,), and the document (N,) of each target."""
+        if self.documents is None:
+            return np.arange(len(self.targets)), np.arange(len(self.targets))
+        _, first, document = np.unique(self.documents, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return first[order], np.argsort(order)[document]
+
+    @property
+    def searched(self) -> int:
+        """The number of targets among which each query is searched."""
+        return len(self.of_documents[0])
+
+    @property
+    def query_documents(self) -> np.ndarray:
+        """The number (Q,) of each query's document."""
+        return np.asarray(self.of_documents[1][self.rows])
 
     @cached_property
     def distinct(self) -> tuple[list[str], np.ndarray]:
@@ -56,6 +79,14 @@ class HeldOut:
         """
         place = {text: number for number, text in enumerate(dict.fromkeys(self.targets))}
         return list(place), np.array([place[self.targets[row]] for row in self.rows], int)
+
+    @cached_property
+    def competing(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the distinct targets that are the first of a document, (c,), and of that
+        of each query's own document, (Q,)."""
+        place = {text: number for number, text in enumerate(self.distinct[0])}
+        first = np.array([place[self.targets[row]] for row in self.of_documents[0]], int)
+        return np.unique(first), first[self.query_documents]
 
     @cached_property
     def passages(self) -> list[list[str]]:
@@ -157,19 +188,29 @@ def _scores(
     which decides how many queries are searched at a time.
     """
     texts, own = held_out.distinct
+    others, left_out = held_out.competing
     ranks = []
     step = max(1, BLOCK_CELLS // max(len(texts), passages))
     for start in range(0, len(held_out), step):
         rows = slice(start, start + step)
-        ranks.append([_own_ranks(scores, own[rows]) for scores in searches(rows)])
+        some = own[rows], left_out[rows], others
+        ranks.append([_own_ranks(scores, *some) for scores in searches(rows)])
     return [HeldOutScores(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
 
 
-def _own_ranks(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _own_ranks(
+    scores: np.ndarray, own: np.ndarray, left_out: np.ndarray, others: np.ndarray
+) -> np.ndarray:
     """Return the ranks (q,) of each query's own target by scores (q, U).
 
-    A tie with another target, or a score of NaN, counts against the query.
+    own: (q,) that target. left_out: (q,) the first target of its document. others: (c,) the targets
+    that it competes with, except these two. A tie with another target, or a score of NaN, counts
+    against the query.
     """
-    mine = scores[np.arange(len(scores)), own][:, None]
-    # Among all targets that are not further away the own one counts itself.
-    return np.asarray(scores.shape[1] - (scores < mine - TIE).sum(axis=1))
+    rows = np.arange(len(scores))
+    mine = scores[rows, own][:, None]
+    nearer = ~(scores < mine - TIE)
+    nearer[rows, own] = nearer[rows, left_out] = False
+    if len(others) < scores.shape[1]:
+        nearer = nearer[:, others]
+    return np.asarray(1 + nearer.sum(axis=1))

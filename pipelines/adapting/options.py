@@ -37,6 +37,8 @@ SENTENCE_TOKENS = 64
 
 # The default number of held-out documents or sentences, lowered to a tenth of those possible.
 HELD_OUT = 1000
+# The number of queries, if so many documents are not held out but have so many sentences.
+QUERIES = 1000
 
 
 @dataclass(frozen=True)
@@ -184,4 +186,5 @@ class AdaptOptions:
             hold_out=self.hold_out or HELD_OUT,
             query=self.query,
             hold_out_fewer=self.hold_out is None,
+            queries=QUERIES,
         )

@@ -83,5 +83,5 @@ _SEARCHED = {
 _PROOF = (
     "Half of these queries chose the encoder, the other half gave this table; an "
     "encoder that is no better by them than the untouched one is not handed back. "
-    "Intervals: 95 %, paired bootstrap over the queries."
+    "Intervals: 95 %, paired bootstrap over the queries, those of a document together."
 )

@@ -171,7 +171,7 @@ def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
             "corpus_sentences": len(data.sampled),
         }
     if data.held_out is not None:
-        counts |= {"queries": len(data.held_out), "targets": len(data.held_out.targets)}
+        counts |= {"queries": len(data.held_out), "targets": data.held_out.searched}
     names = (*NUMBERS, FOUND_FIRST) if data.held_out is not None else NUMBERS
     numbers = {f"{name}/{row.label}": getattr(row, name) for row in rows for name in names}
     return counts | numbers

@@ -134,15 +134,16 @@ def add_held_out(
     found: EncoderScores,
     resamples: int,
 ) -> None:
-    """Add the scores on held-out documents, with resampled queries and fixed targets.
+    """Add the scores on held-out documents, with resampled documents of queries and fixed targets.
 
     keywords: scores of keyword search. found: scores of the encoder.
     """
-    counts = {"queries": len(held_out), "targets": len(held_out.targets)}
+    counts = {"queries": len(held_out), "targets": held_out.searched}
 
     def add(name: str, score: str, values: np.ndarray) -> None:
         entry = {score: 100 * float(values.mean()), **counts}
-        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
+        documents = held_out.query_documents
+        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name), documents))
 
     add(FOUND_FIRST, "found_first", found.alone.found)
     add(MRR10, "mrr10", found.alone.reciprocal)

@@ -30,9 +30,11 @@ def finish_documents(options: PrepareOptions, work: ResumableOutput) -> Document
     Raises UserError if no document has two sentences.
     """
     entries: dict[str, Any] = {}
+    held_out = queries = 0
     if options.hold_out is not None:
         files = sorted(work.scratch.glob("part-*.held"))
-        entries["held_out"] = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
+        held_out, queries = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
+        entries["held_out"] = held_out
     if options.documents is None:
         return DocumentSummary(entries)
     sizes = document_sizes(part_files(work.output), work.scratch)
@@ -45,6 +47,7 @@ def finish_documents(options: PrepareOptions, work: ResumableOutput) -> Document
         "by": options.documents,
         "documents": sum(sizes.values()),
         "one_sentence": sizes[1],
-        "held_out": entries.get("held_out", 0),
+        "held_out": held_out,
+        **({"queries": queries} if options.queries else {}),
     }
     return DocumentSummary(entries, sizes, giant_warning(sizes))

@@ -115,7 +115,13 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
         counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, options.sample)
     if options.hold_out is not None:
         by_document = options.documents is not None
-        hold_out = HoldOut(options.hold_out, options.query, by_document, options.hold_out_fewer)
+        hold_out = HoldOut(
+            options.hold_out,
+            options.query,
+            by_document,
+            options.hold_out_fewer,
+            options.queries,
+        )
         counts[f"{DROPPED}held_out"] = hold_out.mark(places, keep, scratch)
     return counts
 

@@ -1,6 +1,6 @@
 """Hold out rows of a corpus as queries and the targets that an encoder must retrieve.
 
-With documents a query is one sentence of a document and its target the others; without documents a
+With documents a query is a sentence of a document and its target the others; without documents a
 long sentence is split into two halves. The choice depends only on hashes, not on the order of the
 input. The keep file has HELD for a held-out row and QUERY for a query.
 """
@@ -56,6 +56,13 @@ class HoldOut:
     by_document: bool
     fewer: bool = False
     """Whether `count` is lowered to a tenth of the documents if it is more."""
+    queries: int = 0
+    """The number of queries to choose in all, if the documents have so many; at least one each."""
+
+    @property
+    def each(self) -> int:
+        """The maximum number of queries of a document."""
+        return 1 if self.query == "first" else max(1, -(-self.queries // self.count))
 
     def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
         """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
@@ -98,7 +105,7 @@ class _Documents:
     """The documents with the smallest ids that have a query and a target."""
 
     def __init__(self, options: HoldOut) -> None:
-        self._left, self._query = options.count, options.query
+        self._left, self._query, self._each = options.count, options.query, options.each
         self.possible = 0
         self._giants = np.empty(0, np.int64)
         self.held: list[np.ndarray] = []
@@ -123,7 +130,9 @@ class _Documents:
         asks = np.flatnonzero(inside & (words >= QUERY_WORDS))
         if self._query == "first":
             asks = asks[np.lexsort((rows[asks], document[asks]))]
-        asks = asks[starts(document[asks])]
+        else:
+            asks = asks[starts(document[asks], sentence[asks])]
+        asks = asks[_places(starts(document[asks])) < self._each]
         self.held.append(rows[inside])
         self.queries.append(rows[asks])
         self.sentences.append(sentence[asks])
@@ -168,6 +177,12 @@ class _Halves(_Documents):
         self.sentences.append(sentence[first])
 
 
+def _places(begins: np.ndarray) -> np.ndarray:
+    """Return the place (N,) of each row in its group. begins: (N,) whether it begins a group."""
+    rows = np.arange(len(begins))
+    return rows - np.maximum.accumulate(np.where(begins, rows, 0)) if len(rows) else rows
+
+
 def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarray) -> int:
     """Drop the rows of these sentences that are not held out, and return their number."""
     dropped = 0
@@ -179,33 +194,40 @@ def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarra
     return dropped
 
 
-def write_held_out(files: Sequence[Path], output: Path, scratch: Path) -> int:
-    """Write the queries and targets of the held-out rows in `files`, and return their number.
+def write_held_out(files: Sequence[Path], output: Path, scratch: Path) -> tuple[int, int]:
+    """Write the queries and targets of the held-out rows in `files`.
 
-    In the order of hashes, pairs go to the dev and the test split in turn.
+    In the order of hashes, documents go to the dev and the test split in turn. Returns the numbers
+    of documents and of queries.
     """
     rows = pa.concat_tables([HELD_SCHEMA.empty_table(), *(pq.read_table(file) for file in files)])
-    pairs = _pairs(rows.sort_by([("document", "ascending"), ("position", "ascending")]))
-    names = [("dev", "test")[number % 2] for number in range(len(pairs))]
+    documents = _pairs(rows.sort_by([("document", "ascending"), ("position", "ascending")]))
+    pairs = [
+        (*pair, ("dev", "test")[number % 2])
+        for number, some in enumerate(documents)
+        for pair in some
+    ]
     columns = [list(column) for column in zip(*pairs, strict=True)]
-    table = pa.table([*columns, names], schema=_SCHEMA)
     with atomic_file(output, scratch) as partial:
-        pq.write_table(table, partial, compression="zstd")
-    return len(pairs)
+        pq.write_table(pa.table(columns, schema=_SCHEMA), partial, compression="zstd")
+    return len(documents), len(pairs)
 
 
-def _pairs(rows: pa.Table) -> list[tuple[int, str, str]]:
-    """Return (document, query, target) of the rows, in the order of hashes."""
+def _pairs(rows: pa.Table) -> list[list[tuple[int, str, str]]]:
+    """Return the (document, query, target) of each document, in the order of hashes."""
     if rows["document"][0].as_py() < 0:
         ordered = rows.sort_by("id")["text"].to_pylist()
-        return [(-1, *halves(text)) for text in ordered]
+        return [[(-1, *halves(text))] for text in ordered]
     documents: dict[int, list[str]] = {}
-    queries: dict[int, str] = {}
+    queries: dict[int, dict[str, None]] = {}
     for row in rows.select(["document", "is_query", "text"]).to_pylist():
         documents.setdefault(row["document"], []).append(row["text"])
         if row["is_query"]:
-            queries[row["document"]] = row["text"]
-    return [(one, queries[one], _rest(texts, queries[one])) for one, texts in documents.items()]
+            queries.setdefault(row["document"], {})[row["text"]] = None
+    return [
+        [(one, query, _rest(texts, query)) for query in queries[one]]
+        for one, texts in documents.items()
+    ]
 
 
 def _rest(texts: Sequence[str], query: str) -> str:

@@ -117,6 +117,8 @@ class PrepareOptions:
     query: Annotated[Query, QUERY] = "any"
     hold_out_fewer: bool = False
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
+    queries: int = 0
+    """With fewer held-out documents than this, each has several queries (`cotbert adapt`)."""
 
     def __post_init__(self) -> None:
         if self.triples:

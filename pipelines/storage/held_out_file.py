@@ -1,14 +1,15 @@
 """Read the documents that `cotbert prepare --hold-out` kept out of a corpus.
 
-held-out.parquet holds a row for each document: document (int64, -1 without documents), query,
-target, and split: dev queries choose steps and candidates, test queries are for reports. Both are
-searched among the targets of all rows.
+held-out.parquet holds a row for each query: document (int64, -1 without documents), query, target
+(the document without the query), and split: dev queries choose steps and candidates, test queries
+are for reports. Both are searched among the targets of all documents. Queries of one document are
+in the same split.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from cotbert_core.evaluation import HeldOut
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 
-COLUMNS = ("query", "target", "split")
+COLUMNS = ("document", "query", "target", "split")
 Split = Literal["dev", "test"]
 # One query finds its target or does not, which is no rate.
 LEAST_QUERIES = 2
@@ -43,10 +44,13 @@ def read_held_out(corpus: str | Path, split: Split) -> HeldOut:
             f"the held-out documents of corpus {str(folder)!r} have {len(rows)} {split} queries: "
             f"at least {LEAST_QUERIES} are needed; prepare it with a larger --hold-out"
         )
-    return HeldOut([columns["query"][row] for row in rows], columns["target"], rows)
+    queries = [columns["query"][row] for row in rows]
+    documents = np.array(columns["document"])
+    by_document = len(documents) and documents[0] >= 0
+    return HeldOut(queries, columns["target"], rows, documents if by_document else None)
 
 
-def _columns(path: Path) -> dict[str, list[str]]:
+def _columns(path: Path) -> dict[str, list[Any]]:
     try:
         table = read_table(path, list(COLUMNS))
     except (OSError, KeyError, pa.ArrowException) as error:

@@ -116,6 +116,22 @@ def test_tasks_have_seeds_of_their_own():
     assert (runs[0] != runs[2]).any()
 
 
+def test_values_of_a_group_are_resampled_together():
+    draw = np.random.default_rng(2)
+    values, groups = draw.integers(0, 2, 40).astype(float), draw.integers(0, 9, 40)
+    members = [np.flatnonzero(groups == group) for group in range(9)]
+    expected = []
+    for places in drawn(9, 50, 4):
+        rows = np.concatenate([members[group] for group in places])
+        expected.append(100 * values[rows].mean())
+    found = bootstrap.resampled_mean(values, 50, seed=4, groups=groups)
+    np.testing.assert_allclose(found, expected)
+    alone = bootstrap.resampled_mean(values, 50, seed=4)
+    assert not np.allclose(found, alone)
+    singles = bootstrap.resampled_mean(values, 50, seed=4, groups=np.arange(40) + 7)
+    assert (singles == alone).all()
+
+
 def test_accuracies_are_resampled_with_the_same_draws():
     right = np.random.default_rng(1).random(40) < 0.7
     expected = [100 * right[i].mean() for i in drawn(40, 50, 4)]

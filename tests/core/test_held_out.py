@@ -54,6 +54,29 @@ def test_the_ranks_are_those_of_a_loop_whatever_the_blocks(monkeypatch, cells):
     assert found.mrr10 == pytest.approx(100 * np.mean(reciprocal))
 
 
+def test_a_query_competes_with_one_target_of_each_other_document():
+    """Several queries of a document: its other targets, which hold the query, are left out."""
+    table, whole = random_case(queries=60, targets=60)
+    documents = np.sort(np.random.default_rng(3).integers(0, 20, 60))
+    one = HeldOut(whole.queries, whole.targets, whole.rows, documents)
+    first = {document: row for row, document in reversed(list(enumerate(documents)))}
+    expected = []
+    for query, row in zip(one.queries, one.rows, strict=True):
+        mine = {one.targets[row], one.targets[first[documents[row]]]}
+        texts = {one.targets[r] for r in first.values()} - mine
+        own = cosine(table[query], table[one.targets[row]])
+        nearer = [t for t in texts if not cosine(table[query], table[t]) < own - 1e-6]
+        expected.append(1 + len(nearer))
+    ranks = score_held_out(table_encode(table), one).ranks.tolist()
+    assert ranks == expected
+    assert ranks != score_held_out(table_encode(table), whole).ranks.tolist()
+    assert one.searched == len(first) < whole.searched == 60
+    assert any(first[documents[row]] != row for row in one.rows), "premise: several of a document"
+    single = HeldOut(whole.queries, whole.targets, whole.rows, np.arange(60))
+    ranks = score_held_out(table_encode(table), single).ranks.tolist()
+    assert ranks == score_held_out(table_encode(table), whole).ranks.tolist()
+
+
 def test_a_tie_counts_against_the_model_and_a_twin_does_not():
     near, far = [1.0, 0.0], [0.0, 1.0]
     table = {"q": near, "own": near, "other": near, "far": far}

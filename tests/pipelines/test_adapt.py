@@ -72,7 +72,9 @@ def test_the_result_compares_test_queries_with_the_untouched_encoder(adapted):
     tested = {name: scores["held-out"]["found_first"] for name, scores in result["models"].items()}
     assert tested[result["chosen"]] == max(tested.values())
     assert {row["name"] for row in result["trials"]} == {"denosent-rest", "simcse"}
-    assert result["models"]["untouched"]["held-out"]["queries"] == held_out // 2
+    # Each of the four sentences of a document is a query.
+    assert result["documents"]["queries"] == 4 * held_out
+    assert result["models"]["untouched"]["held-out"]["queries"] == 4 * held_out // 2
     assert "own documents, found first in %" in job.stdout
     (baseline,) = (line for line in job.stderr.splitlines() if line.startswith("baseline: "))
     assert "(own documents), keyword search (BM25) " in baseline

@@ -107,21 +107,25 @@ def reference(read):
     }
 
 
-def held_out_of(stay, count, query):
-    """[(document, query, target)] of the documents with the smallest hashes."""
+def held_out_of(stay, count, query, each=1):
+    """[(document, query, target)] of the documents with the smallest hashes; count: documents."""
     by_document = defaultdict(list)
     for sentence, (document, place) in stay.items():
         by_document[document].append((place, sentence))
-    pairs = []
+    pairs, documents = [], 0
     for document, rows in sorted(by_document.items()):
         ordered = [sentence for _, sentence in sorted(rows)]
         asks = [sentence for sentence in ordered if len(sentence.split()) >= 5]
         if len(ordered) < 2 or not asks:
             continue
-        one = asks[0] if query == "first" else min(asks, key=hashed)
-        pairs.append((document, one, " ".join(s for s in ordered if s != one)))
-    assert len(pairs) > 100
-    return pairs[:count]
+        chosen = asks[:1] if query == "first" else sorted(asks, key=hashed)[:each]
+        documents += 1
+        if documents > count:
+            continue
+        for one in sorted(chosen, key=ordered.index):
+            pairs.append((document, one, " ".join(s for s in ordered if s != one)))
+    assert documents > 100
+    return pairs
 
 
 def rows(corpus):

@@ -55,6 +55,25 @@ def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
     assert (len(again), again.manifest["rows_read"]) == (len(corpus), len(corpus))
 
 
+def test_a_document_has_several_queries_where_few_are_held_out(made):
+    files, read, options = in_rows()
+    corpus = made(*files, hold_out=15, queries=40, **options)
+    expected = held_out_of(reference(read)[0], 15, "any", each=3)
+    numbers = {document: n for n, document in enumerate(dict.fromkeys(d for d, *_ in expected))}
+    found = pairs(corpus)
+    assert found == [(*pair, ("dev", "test")[numbers[pair[0]] % 2]) for pair in expected]
+    documents = corpus.manifest["documents"]
+    assert (documents["held_out"], documents["queries"]) == (15, len(found))
+    assert 15 < len(found) <= 45
+    queries = {query for _, query, *_ in found}
+    assert not queries & set(rows(corpus))
+    test = read_held_out(corpus.path, "test")
+    assert (len(test), test.searched) == (sum(p[3] == "test" for p in found), 15)
+    assert len(set(test.query_documents)) == 7
+    first = made(*files, hold_out=15, queries=40, query="first", name="first", **options)
+    assert len(pairs(first)) == 15
+
+
 def test_a_tenth_is_held_out_where_that_is_fewer(made):
     files, _, options = in_rows()
     message = r"hold_out is 1,000 and .* hold out at most a tenth"
