@@ -96,8 +96,10 @@ class HoldOut:
             else f"{possible:,} sentences have {HALVES_WORDS} words or more"
         )
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
-        if self.by_document and self.fewer:
+        if self.fewer and self.by_document:
             use += ", or adapt to single sentences with --documents none"
+        elif self.fewer:
+            use += ", or choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
         return f"hold_out is {self.count:,} and {what}: {use}"
 
 

@@ -123,6 +123,16 @@ def test_halves_of_long_sentences_are_held_out(tmp_path, made):
     assert not corpus.has_documents
 
 
+@pytest.mark.parametrize(("by", "words"), [("row", "--documents none"), (None, "--dev-pairs FILE")])
+def test_text_that_gives_no_queries_is_refused_with_what_else_is_possible(
+    tmp_path, made, by, words
+):
+    (tmp_path / "a.txt").write_text("".join(f"Line {n} has a few words.\n" for n in range(60)))
+    clean = CleanOptions(split="en" if by else None)
+    with pytest.raises(UserError, match=f"give more text, or .*{words}"):
+        made(tmp_path / "a.txt", hold_out=1000, hold_out_fewer=True, documents=by, clean=clean)
+
+
 def test_words_of_scripts_without_blanks_count():
     assert [count_words(t) for t in ("a b, c", "une été", "東京は大きい", "我 am")] == [3, 2, 6, 2]
     assert hold_out.halves("東京は大きい") == ("東京は", "大きい")
