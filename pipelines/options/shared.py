@@ -66,7 +66,10 @@ INPUTS = Option(
     path="input",
 )
 TEXT_COLUMN = Option(
-    "read texts from this column of csv, tsv, jsonl and parquet files", "COL", group=INPUT
+    "read texts from this column of csv, tsv, jsonl and parquet files; several, e.g. title,body, "
+    "are joined to one text",
+    "COL,...",
+    group=INPUT,
 )
 AUGMENTED_COLUMN = Option(
     "read a second text of the same meaning from this column",

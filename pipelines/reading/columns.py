@@ -61,7 +61,8 @@ def keep_option(plan: ReadPlan) -> str:
 
 def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     """Raise UserError if a column of the plan is missing or not unique."""
-    options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
+    options = dict.fromkeys(plan.text_columns, COLUMN_OPTIONS[0])
+    options |= dict(zip(plan.paired_columns, COLUMN_OPTIONS[1:], strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
     options = {**dict.fromkeys(plan.keep, keep_option(plan)), **options}

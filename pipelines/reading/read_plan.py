@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.delimiters import DELIMITERS
 
+# The formats whose readers yield texts without named columns.
+WITHOUT_COLUMNS = ("txt", "docstrings", "sick")
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -44,8 +47,9 @@ class Found:
 class ReadPlan:
     """The files to read, their shards and their columns.
 
-    ignored: number of files of unknown format in folders. paired_columns: columns of the paired
-    texts, in the order of cotbert_core.training.batches.COLUMNS. keep: columns whose values are
+    ignored: number of files of unknown format in folders. text_columns: columns that are joined to
+    a row's text. paired_columns: columns of the paired texts, in the order of
+    cotbert_core.training.batches.COLUMNS. keep: columns whose values are
     passed through unchanged. encoding: of text files, None for UTF-8. delimiter: of csv and tsv
     files, None for their format's. id_type: int64 or string, the type of the ids in id_column.
     documents: which rows form a document (pipelines.reading.documents); with column:NAME the column
@@ -56,7 +60,7 @@ class ReadPlan:
     shards: list[Shard]
     files: list[str]
     ignored: int
-    text_column: str
+    text_columns: tuple[str, ...]
     id_column: str | None = None
     paired_columns: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
@@ -69,8 +73,12 @@ class ReadPlan:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The names of the columns of a row's texts."""
-        return self.text_column, *self.paired_columns
+        """The names of the columns of a row's texts, with those of the paired texts."""
+        return *self.text_columns, *self.paired_columns
+
+    def text_parts(self, kind: str) -> int:
+        """The number of values that a reader of this format yields for a row's text."""
+        return 1 if kind in WITHOUT_COLUMNS else len(self.text_columns)
 
     def delimiter_of(self, kind: str) -> str:
         """The delimiter of a file of this format; "" for a format without cells."""
@@ -86,3 +94,8 @@ class ReadPlan:
     def columns(self) -> tuple[str, ...]:
         """The names in COLUMNS of the paired texts of each row."""
         return COLUMNS[: len(self.paired_columns)]
+
+
+def names_of(columns: str) -> tuple[str, ...]:
+    """Return the columns that are joined to one text, from their names separated by commas."""
+    return tuple(dict.fromkeys(name.strip() for name in columns.split(",")))

@@ -25,6 +25,8 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 
 # Maximum characters of a text; tokenizing a text of 50 MB takes gigabytes.
 MOST_CHARACTERS = 1_000_000
+# A text that ends a sentence, also a Chinese one, perhaps in quotes or brackets.
+_ENDED = re.compile(r"[.?!:;\u2026\u3002\uff01\uff1f][\"')\]\u2019\u201d]*$")
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
 
@@ -34,14 +36,16 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     Raises UserError if the file is truncated or unreadable.
     """
     tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
+    parts = plan.text_parts(shard.kind)
+    last = parts + len(plan.paired_columns)
     piece, characters = Piece.empty(plan, tagged), 0
     for number, (raw_id, values) in enumerate(raw_rows(shard, plan), start=shard.first_row):
         piece.read += 1
-        texts = _clean_row(values, len(plan.texts))
+        texts = _clean_row(values, parts, last)
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
-        if by_column and not isinstance(texts, Unusable) and has_no_document(values[len(texts)]):
+        if by_column and not isinstance(texts, Unusable) and has_no_document(values[last]):
             texts = Unusable("no_document", texts[0])
         if isinstance(texts, Unusable):
             named = plan.encoding and shard.kind in COMPRESSIBLE
@@ -50,7 +54,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
             piece.bad.append(BadRow(number, shown_id, reason, texts.excerpt))
         else:
             row_id = number if row_id is None else row_id
-            characters += piece.add(number, row_id, texts, values[len(plan.texts) :])
+            characters += piece.add(number, row_id, texts, values[last:])
         if piece.read == pieces.PIECE_ROWS or characters >= pieces.PIECE_CHARACTERS:
             yield piece
             piece, characters = Piece.empty(plan, tagged), 0
@@ -69,17 +73,38 @@ def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
         ) from None
 
 
-def _clean_row(values: Sequence[Any] | Unusable, count: int) -> list[str] | Unusable:
-    """Return the row's first `count` values as texts with single blanks, or why it is dropped."""
+def _clean_row(values: Sequence[Any] | Unusable, parts: int, last: int) -> list[str] | Unusable:
+    """Return the row's texts with single blanks, or why it is dropped.
+
+    parts: number of values that make up its text. last: that of the values of all its texts.
+    """
     if isinstance(values, Unusable):
         return values
     texts = []
-    for prefix, value in zip(PREFIXES, values[:count], strict=False):
-        text = _clean(value)
+    for prefix, some in zip(PREFIXES, (values[:parts], *zip(values[parts:last])), strict=False):
+        text = _join(some)
         if isinstance(text, Unusable):
-            return Unusable(prefix + text, text.excerpt if text is value else value)
+            return Unusable(prefix + text, text.excerpt)
         texts.append(text)
     return texts
+
+
+def _join(values: Sequence[Any]) -> str | Unusable:
+    """Return values as one text, in which each value ends a sentence, or why it cannot be used.
+
+    One of several values may be missing, such as the title of a text.
+    """
+    texts = []
+    for value in values:
+        text = _clean(value)
+        if not isinstance(text, Unusable):
+            texts.append(text)
+        elif len(values) == 1 or text not in ("null", "empty"):
+            return Unusable(text, text.excerpt if text is value else value)
+    if not texts:
+        return Unusable("empty")
+    ended = (text if _ENDED.search(text) else f"{text}." for text in texts[:-1])
+    return " ".join([*ended, texts[-1]])
 
 
 def _clean(value: Any) -> str:

@@ -27,7 +27,7 @@ from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, 
 from pipelines.reading.formats import kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.read_plan import WITHOUT_COLUMNS, ReadPlan, Shard
 
 
 def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
@@ -36,11 +36,10 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     size: size in bytes of a shard of a file of lines.
     """
     kind = kind_of(name) or ""
-    without_columns = ("txt", "docstrings", "sick")
     for column, option, kinds in (
-        (next(iter(plan.keep), None), keep_option(plan), without_columns),
-        (plan.id_column, "--id-column", without_columns),
-        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], without_columns[:2]),
+        (next(iter(plan.keep), None), keep_option(plan), WITHOUT_COLUMNS),
+        (plan.id_column, "--id-column", WITHOUT_COLUMNS),
+        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITHOUT_COLUMNS[:2]),
     ):
         if column and kind in kinds:
             raise UserError(

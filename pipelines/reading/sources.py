@@ -24,7 +24,7 @@ from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard, names_of
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
 
@@ -46,10 +46,11 @@ def plan(
 ) -> ReadPlan:
     """Return the plan for reading the inputs: check the files and split them into shards.
 
-    shard_bytes: size of a shard of a file of lines. paired_columns: columns of the paired texts.
-    keep: columns to pass through. encoding: of txt, csv, tsv and jsonl files, None for UTF-8.
-    documents: which rows form a document (pipelines.reading.documents), None for no documents.
-    delimiter: of csv and tsv files. limit: number of rows to read. Raises UserError.
+    text_column: one or several that are joined, separated by commas. shard_bytes: size of a shard
+    of a file of lines. paired_columns: columns of the paired texts. keep: columns to pass through.
+    encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
+    document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
+    limit: number of rows to read. Raises UserError.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
@@ -61,7 +62,7 @@ def plan(
         [],
         files,
         ignored,
-        text_column,
+        names_of(text_column),
         id_column,
         paired_columns,
         tuple(keep),

@@ -47,12 +47,14 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
             yield row_id, Unusable("duplicate_key", line)
         else:
             passthrough = (row.get(column) for column in plan.keep)
-            yield row_id, [*(_utf8(row[column]) for column in plan.texts), *passthrough]
+            yield row_id, [*(_utf8(row.get(column)) for column in plan.texts), *passthrough]
 
 
 def _missing(row: dict[str, Any], plan: ReadPlan) -> str | None:
-    """Return the corpus name of the first text whose column is missing in a JSON row."""
-    names = zip(("text", *COLUMNS), plan.texts, strict=False)
+    """Return the corpus name of the first text whose columns are missing in a JSON row."""
+    if not any(column in row for column in plan.text_columns):
+        return "text"
+    names = zip(COLUMNS, plan.paired_columns, strict=False)
     return next((name for name, column in names if column not in row), None)
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from read_inputs import parquet, read_all, write_rows
 
+from cotbert_core.errors import UserError
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.readers import read
@@ -86,6 +87,48 @@ def test_the_row_is_dropped_under_the_first_text_that_is_bad(tmp_path, kind):
     found = read_all(tmp_path, text_column="sent0", paired_columns=TRIPLES[1:])
     assert found.rows == [("x", "y", "z")]
     assert found.dropped == dict.fromkeys(reasons, 1)
+
+
+TITLED = [
+    ("Late parcel", "It came  on Monday."),
+    ("Is it broken?", "The cup (blue) is."),
+    ('A "quote."', "b"),
+    ("", "no title"),
+    ("No body", " "),
+    ("", ""),
+]
+JOINED = [
+    "Late parcel. It came on Monday.",
+    "Is it broken? The cup (blue) is.",
+    'A "quote." b',
+    "no title",
+    "No body",
+]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_several_columns_are_joined_to_a_text_each_ending_a_sentence(tmp_path, kind):
+    rows = [(*row, n, f"other {n}") for n, row in enumerate(TITLED)]
+    path = write_rows(tmp_path / f"a.{kind}", rows, ("title", "body", "id", "to"))
+    (tmp_path / "b.txt").write_text("A line, without columns\n")
+    given = {"text_column": "title, body", "id_column": "id", "paired_columns": ("to",)}
+    found = read_all(path, **given)
+    assert found.rows == [(text, f"other {n}") for n, text in enumerate(JOINED)]
+    assert (found.ids, found.dropped) == ([0, 1, 2, 3, 4], {"empty": 1})
+    both = read_all(path, tmp_path / "b.txt", text_column="title,body")
+    assert both.texts == [*JOINED, "A line, without columns"]
+    swapped = read_all(path, text_column="body,title")
+    assert swapped.texts[0] == "It came on Monday. Late parcel"
+
+
+def test_one_of_several_columns_may_be_missing_and_none_may_be_unusable(tmp_path):
+    lines = ('{"body": "a"}', '{"title": null, "body": "b"}', '{"title": 5, "body": "c"}', "{}")
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = read_all(tmp_path / "a.jsonl", text_column="title,body")
+    assert (found.texts, found.dropped) == (["a", "b"], {"not_text": 1, "no_text_column": 1})
+    (tmp_path / "a.csv").write_text("title,text\na,b\n")
+    with pytest.raises(UserError, match=r"no column 'body': it has title, text; .*--text-column"):
+        plan([str(tmp_path / "a.csv")], "title,body")
 
 
 @pytest.mark.parametrize("kind", FORMATS[1:])
