@@ -41,9 +41,10 @@ def _rates(record: Record) -> str:
     if not tried:
         return ""
     given = "; ".join(_listed([f"{rate:g}" for rate in rates], " and ") for rates in sorted(tried))
+    given += " where only prompts or prefixes are trained" if len(tried) > 1 else ""
     return (
-        f"The learning rate has the best STS-B dev of those tried ({given} where only prompts or "
-        "prefixes are trained) with a seed that is not reported: "
+        f"The learning rate has the best STS-B dev of those tried ({given}) with a seed that is "
+        "not reported: "
         f"{_listed(sorted(record['rates']), ' and ')} have their own, the others that of the one "
         "of these whose vector they train by a similar loss. "
     )
