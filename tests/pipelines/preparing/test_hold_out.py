@@ -74,6 +74,18 @@ def test_a_document_has_several_queries_where_few_are_held_out(made):
     assert len(pairs(first)) == 15
 
 
+def test_a_title_is_the_first_sentence_of_its_document(tmp_path, made):
+    rows = [(f"The title of row {n}", f"It says {n} things. Nothing else {n}.") for n in range(80)]
+    path = write_rows(tmp_path / "a.csv", rows, ("title", "body"))
+    options = {"documents": "row", "clean": CleanOptions(split="en"), "text_column": "title,body"}
+    found = pairs(made(path, hold_out=8, query="first", **options))
+    numbers = [int(query.rstrip(".").rpartition(" ")[2]) for _, query, *_ in found]
+    assert [pair[1:3] for pair in found] == [
+        (f"The title of row {n}.", f"It says {n} things. Nothing else {n}.") for n in numbers
+    ]
+    assert len(found) == 8
+
+
 def test_a_tenth_is_held_out_where_that_is_fewer(made):
     files, _, options = in_rows()
     message = r"hold_out is 1,000 and .* hold out at most a tenth"
