@@ -58,8 +58,7 @@ class AdaptOptions:
         str | None,
         replace(
             DOCUMENTS_OPTION,
-            help=f"{DOCUMENTS_OPTION.help}; none: each row is a sentence of its own",
-            default="row with --split and for docstrings, otherwise none",
+            default="row with --split and for docstrings, otherwise none: each row is a sentence",
         ),
     ] = None
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"

@@ -98,10 +98,10 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
         "chosen": "untouched",
         "winner": "untouched",
         "baseline": "mean pooling",
-        "documents": {"documents": 9, "held_out": 4},
+        "documents": {"by": "row", "documents": 9, "held_out": 4},
         "sentences": 20,
         "keyword_search": 40.0,
-        "dev": {"untouched": 50.0},
+        "dev": {"untouched": 50.0, "simcse": 40.0},
         "table": {name: {"before": 50.0, "after": 50.0} for name in searches},
         "models": {"untouched": dict.fromkeys(searches, own)},
     }
