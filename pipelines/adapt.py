@@ -40,9 +40,9 @@ from pipelines.adapting.final_model import (
     graded_file,
     save_model,
 )
-from pipelines.adapting.job_record import about, length_notes, open_folder, params
+from pipelines.adapting.job_record import about, open_folder, params
 from pipelines.adapting.merging import merge
-from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import train_candidates
@@ -67,6 +67,9 @@ from pipelines.tuning.result import without_result
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5
+# The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
+# the sentences of documentation and of reviews 1 % are longer.
+LONG_ROWS = 0.2
 
 
 class AdaptError(RuntimeError):
@@ -176,9 +179,20 @@ def _pretrained(
 def _check(settings: Mapping[str, TrainSettings], corpus: Corpus, options: AdaptOptions) -> None:
     """Raise UserError for a candidate that would fail; show what is worth knowing once."""
     notes = [note for one in settings.values() for note in check_inputs(one, corpus)]
-    notes += length_notes(corpus, options)
+    notes += _length_notes(corpus, options)
     for note in dict.fromkeys(notes):
         say(f"note: {note}")
+
+
+def _length_notes(corpus: Corpus, options: AdaptOptions) -> list[str]:
+    """Return a note if rows that are adapted to as sentences look like longer texts."""
+    cut = corpus.manifest["truncated"]
+    if options.has_documents or cut < LONG_ROWS * len(corpus):
+        return []
+    return [
+        f"{cut:,} of {len(corpus):,} rows have more than {SENTENCE_TOKENS} tokens, and each row is "
+        "adapted to as a sentence: if they are texts of several sentences, give --split LANGUAGE"
+    ]
 
 
 def _model(output: Path, candidate: str) -> Path:

@@ -86,10 +86,8 @@ def resampled_mean(
     of the groups (queries of one document), which are resampled as wholes; None if each value is a
     group.
     """
-    sums, sizes = values, np.ones(len(values))
-    if groups is not None:
-        _, groups = np.unique(groups, return_inverse=True)
-        sums, sizes = np.bincount(groups, values), np.bincount(groups).astype(float)
+    _, group = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
+    sums, sizes = np.bincount(group, values), np.bincount(group).astype(float)
     blocks = _counts(len(sums), resamples, seed)
     means = [100 * (counts @ sums) / (counts @ sizes) for counts in blocks]
     return np.concatenate(means) if means else np.empty(0)

@@ -71,21 +71,26 @@ class HeldOut:
         """The number (Q,) of each query's document."""
         return np.asarray(self.of_documents[1][self.rows])
 
-    @cached_property
+    @property
     def distinct(self) -> tuple[list[str], np.ndarray]:
         """The U distinct targets, and the number (Q,) of each query's own among them.
 
         Targets of the same text are one: a query that finds a twin of its own has found it.
         """
+        texts, numbers = self._numbered
+        return texts, numbers[self.rows]
+
+    @cached_property
+    def _numbered(self) -> tuple[list[str], np.ndarray]:
+        """The U distinct targets, and the number (N,) of each target among them."""
         place = {text: number for number, text in enumerate(dict.fromkeys(self.targets))}
-        return list(place), np.array([place[self.targets[row]] for row in self.rows], int)
+        return list(place), np.array([place[text] for text in self.targets], int)
 
     @cached_property
     def competing(self) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the distinct targets that are the first of a document, (c,), and of that
         of each query's own document, (Q,)."""
-        place = {text: number for number, text in enumerate(self.distinct[0])}
-        first = np.array([place[self.targets[row]] for row in self.of_documents[0]], int)
+        first = self._numbered[1][self.of_documents[0]]
         return np.unique(first), first[self.query_documents]
 
     @cached_property

@@ -7,9 +7,8 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
-from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
+from pipelines.adapting.options import AdaptOptions
 from pipelines.runtime.progress import say
-from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
@@ -17,10 +16,6 @@ from pipelines.storage.output_folder import (
     check_writable,
     open_output,
 )
-
-# The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
-# the sentences of documentation and of reviews 1 % are longer.
-LONG_ROWS = 0.2
 
 
 def open_folder(output: Path, options: AdaptOptions) -> Path:
@@ -59,17 +54,6 @@ def params(options: AdaptOptions) -> dict[str, Any]:
     """Return the options as the params of an MLflow run."""
     record = {k: v for k, v in option_record(options).items() if k != "clean"}
     return {**record, "inputs": ",".join(options.inputs), "chosen": ",".join(options.chosen)}
-
-
-def length_notes(corpus: Corpus, options: AdaptOptions) -> list[str]:
-    """Return a note if rows that are adapted to as sentences look like longer texts."""
-    cut = corpus.manifest["truncated"]
-    if options.has_documents or cut < LONG_ROWS * len(corpus):
-        return []
-    return [
-        f"{cut:,} of {len(corpus):,} rows have more than {SENTENCE_TOKENS} tokens, and each row is "
-        "adapted to as a sentence: if they are texts of several sentences, give --split LANGUAGE"
-    ]
 
 
 def about(options: AdaptOptions) -> str:

@@ -37,7 +37,7 @@ SENTENCE_TOKENS = 64
 
 # The default number of held-out documents or sentences, lowered to a tenth of those possible.
 HELD_OUT = 1000
-# The number of queries, if so many documents are not held out but have so many sentences.
+# The number of queries in all: with fewer held-out documents, each has several.
 QUERIES = 1000
 
 
@@ -92,7 +92,7 @@ class AdaptOptions:
             f"try these training methods: {', '.join(CANDIDATES)}",
             "NAME,...",
             group=SEARCH,
-            default="all of them, without documents those that need none",
+            default="all of them; without documents, all that need none",
             convert=shared.comma_names,
         ),
     ] = ()

@@ -139,10 +139,10 @@ def add_held_out(
     keywords: scores of keyword search. found: scores of the encoder.
     """
     counts = {"queries": len(held_out), "targets": held_out.searched}
+    documents = held_out.query_documents
 
     def add(name: str, score: str, values: np.ndarray) -> None:
         entry = {score: 100 * float(values.mean()), **counts}
-        documents = held_out.query_documents
         scored.add(name, entry, resampled_mean(values, resamples, seed_of(name), documents))
 
     add(FOUND_FIRST, "found_first", found.alone.found)

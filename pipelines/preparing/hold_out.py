@@ -57,7 +57,7 @@ class HoldOut:
     fewer: bool = False
     """Whether `count` is lowered to a tenth of the documents if it is more."""
     queries: int = 0
-    """The number of queries to choose in all, if the documents have so many; at least one each."""
+    """The number of queries to choose in all; each document has at least one."""
 
     @property
     def each(self) -> int:

@@ -136,7 +136,7 @@ class PrepareOptions:
                 f"negative_column is {self.negative_column!r} and there is no augmented_column: "
                 "give --augmented-column too"
             )
-        texts = (*self.text_column.split(","), *self.paired_columns)
+        texts = (*shared.comma_names(self.text_column), *self.paired_columns)
         if len(set(texts)) < len(texts):
             raise UserError(
                 f"the columns {', '.join(texts)} name one twice: give each text its own column"
