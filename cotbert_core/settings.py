@@ -162,6 +162,11 @@ def _template_faults(templates: TemplateSettings, method: MethodSettings) -> lis
                 f"templates.{role} is {name!r}: method {method.name} does not use it; set "
                 f"templates.{role}=null"
             )
+        elif name is not None and not resolve_template(name).stages:
+            faults.append(
+                f"templates.{role} is {name!r}: method {method.name} reads the sentence vector at "
+                "the template's [MASK]; add one to the text"
+            )
     if isinstance(method, CotBertSettings) and method.extended and templates.negative is None:
         faults.append(
             "method.extended is true without templates.negative: the a(i+,j-) term needs it; "

@@ -23,7 +23,7 @@ from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, override
-from pipelines.adapting.candidates import candidates, check_every
+from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
     MERGED,
     Contender,
@@ -60,7 +60,6 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
-from pipelines.training.inputs import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
@@ -127,8 +126,10 @@ def _run(
     dev = dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
-    settings = candidates(options, start, plain_readout(baseline))
-    _check(settings, corpus, options)
+    tried = candidates(options, start, plain_readout(baseline))
+    settings, notes = supported(tried, corpus, named=bool(options.candidates))
+    for note in (*notes, *_length_notes(corpus, options)):
+        say(f"note: {note}")
     rows = train_candidates(
         settings,
         corpus,
@@ -174,14 +175,6 @@ def _pretrained(
         again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
         pretrain(settings, corpus, folder, recipe=recipe, resume=resume, **again)
     return str(folder / MODEL)
-
-
-def _check(settings: Mapping[str, TrainSettings], corpus: Corpus, options: AdaptOptions) -> None:
-    """Raise UserError for a candidate that would fail; show what is worth knowing once."""
-    notes = [note for one in settings.values() for note in check_inputs(one, corpus)]
-    notes += _length_notes(corpus, options)
-    for note in dict.fromkeys(notes):
-        say(f"note: {note}")
 
 
 def _length_notes(corpus: Corpus, options: AdaptOptions) -> list[str]:

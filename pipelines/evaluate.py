@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.encoder.pooling_config import unused_prompts
 from cotbert_core.errors import UserError
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.differences import difference_sentences, differences
@@ -113,6 +114,8 @@ def _score(
     sentences = data.sentences() if needed else []
     sample = sample_sentences(options, sentences)
     readout = open_readout(options, sentences)
+    if options.template is None and (note := unused_prompts(options.model)):
+        say(note)
     if sample is not None:
         check_transform(options, sample, readout)
     counted = CountedEncode(readout.encode)

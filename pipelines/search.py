@@ -55,7 +55,8 @@ def search(options: SearchOptions) -> list[list[Match]]:
         plan = input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
     column = None if plan is not None else _text_column(options.text_column, opened.text_columns)
     source = _keyword_source(opened, plan, column) if options.keywords else None
-    queries = query_vectors(opened, options.queries, options.model, options.precision)
+    how = options.model, options.precision, options.query_template
+    queries = query_vectors(opened, options.queries, *how)
     if isinstance(opened, OpenedIndex):
         hits = opened.nearest(queries, options.top)
         ids = opened.ids({int(number) for one in hits for number in one.rows})

@@ -12,6 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.encoder.locations import hub_files, locate_encoder
 from cotbert_core.encoder.pooling import READOUTS
+from cotbert_core.encoder.prompts import (
+    PROMPTS_FILE,
+    QUERY,
+    named_prompts,
+    template_of,
+    with_default_prompt,
+)
 from cotbert_core.encoder.sentence_transformers_pooling import (
     invalid_value,
     sentence_transformers_pooling,
@@ -60,8 +67,10 @@ class PoolingConfig:
     def __post_init__(self) -> None:
         if self.readout not in READOUTS:
             raise unknown("readout", self.readout, READOUTS)
-        if self.readout == "mask" and self.template is None:
-            raise UserError("readout is 'mask' and there is no template: give a template too")
+        if self.readout == "mask":
+            if self.template is None:
+                raise UserError("readout is 'mask' and there is no template: give a template too")
+            self.template.require_mask()
         if self.denoise not in (*DENOISERS, "none"):
             raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
         if self.head is not None and self.head not in HEADS:
@@ -89,15 +98,18 @@ def resolve_pooling_config(
 ) -> PoolingConfig:
     """Return the pooling configuration of an encoder NAME, with the given values replaced.
 
-    template: a Template, a name or a text; read at its last mask unless readout is given.
-    max_length: tokens. None keeps the value in the encoder's folder.
+    template: a Template, a name or a text; read at its last mask unless readout is given. A prompt,
+    which has no mask, only replaces the text around the sentence. max_length: tokens. None keeps
+    the value in the encoder's folder.
     """
     pooling = PoolingConfig(**load_pooling_config(name))
     changes: dict[str, Any] = {}
-    if template is not None:
-        chosen = template if isinstance(template, Template) else resolve_template(template)
-        changes = {"readout": readout or "mask", "full_stop": True, "max_length": None}
-        changes |= {"template": chosen, **_REPLACED}
+    chosen = resolve_template(template) if isinstance(template, str) else template
+    if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
+        changes = {"template": chosen}
+    elif chosen is not None:
+        changes = {"readout": readout or "mask", "full_stop": chosen.stages > 0}
+        changes |= {"max_length": None, "template": chosen, **_REPLACED}
     elif readout is not None and readout != pooling.readout:
         same_template = pooling.template if readout == "mask" else None
         changes = {"readout": readout, "template": same_template, **_REPLACED}
@@ -114,16 +126,14 @@ def resolve_pooling_config(
 def load_pooling_config(name: str) -> dict[str, Any]:
     """Return the fields of a PoolingConfig for an encoder NAME.
 
-    They come from cotbert.json, or from the modules of a sentence-transformers folder; a folder
-    with neither gives no fields.
+    They come from cotbert.json, or from the modules and the default prompt of a
+    sentence-transformers folder; a folder with neither gives no fields.
     """
-    folder = Path(locate_encoder(name))
-    if not folder.is_dir():
-        folder = _small_hub_files(name)
+    folder = _small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
         return _read_fields(folder)
     if (folder / "modules.json").is_file():
-        return sentence_transformers_pooling(folder)
+        return with_default_prompt(sentence_transformers_pooling(folder), folder, name)
     return {}
 
 
@@ -136,6 +146,39 @@ def readable_pooling(name: str) -> dict[str, Any]:
         return load_pooling_config(name)
     except UserError:
         return {}
+
+
+def own_prompt(name: str) -> Template | None:
+    """Return the template without a mask with which an encoder NAME reads sentences, if any."""
+    template: Template | None = readable_pooling(name).get("template")
+    return None if template is None or template.stages else template
+
+
+def query_prompt(name: str) -> Template | None:
+    """Return the prompt of an encoder NAME that sentence-transformers puts before queries alone."""
+    folder = _small_files(name)
+    if (folder / POOLING_CONFIG_FILE).is_file():
+        return None
+    prompt = named_prompts(folder)[0].get(QUERY, "")
+    return template_of(prompt, name) if prompt.strip() else None
+
+
+def unused_prompts(name: str) -> str | None:
+    """Return a note on the prompts of an encoder NAME that precede no text unless they are given;
+    None if there are none."""
+    folder = _small_files(name)
+    if (folder / POOLING_CONFIG_FILE).is_file():
+        return None
+    prompts, default = named_prompts(folder)
+    others = {key: text for key, text in prompts.items() if text.strip() and key != default}
+    if not others:
+        return None
+    listed = ", ".join(f"{key} {text!r}" for key, text in others.items())
+    how = "no prompt" if default is None else f"its default prompt {prompts[default]!r}"
+    return (
+        f"note: texts are read with {how}, and the encoder names others: {listed}; choose one with "
+        f"--template {next(iter(others.values())) + '[X]'!r}"
+    )
 
 
 def _read_fields(folder: Path) -> dict[str, Any]:
@@ -180,9 +223,12 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     return values | {"template": template and Template(**template)}
 
 
-def _small_hub_files(name: str) -> Path:
-    """Return a folder with the small files of a hub encoder that define its pooling."""
-    wanted = ["modules.json", "*/config.json", "*_config.json", POOLING_CONFIG_FILE]
+def _small_files(name: str) -> Path:
+    """Return a folder with the small files of an encoder NAME that define its pooling."""
+    folder = Path(locate_encoder(name))
+    if folder.is_dir():
+        return folder
+    wanted = ["modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE]
     try:
         return hub_files(name, wanted)
     except (OSError, ValueError) as error:

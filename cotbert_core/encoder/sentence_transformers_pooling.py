@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "m
 
 
 def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
-    """Return readout, max_length and normalize of a sentence-transformers folder."""
+    """Return readout, max_length and normalize of a sentence-transformers folder.
+
+    include_prompt is False if the mean leaves out the tokens of a prompt (Instructor).
+    """
     pooling: dict[str, Any] = {}
     for module in _modules(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
@@ -23,7 +27,11 @@ def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
             # That limit includes [CLS] and [SEP]; max_length does not.
             pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None
         elif kind == "Pooling":
-            pooling["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
+            file = part_of(folder, f"{module['path']}/config.json")
+            values = read_object(file)
+            pooling["readout"] = _pooling_mode(file, values)
+            if values.get("include_prompt") is False:
+                pooling["include_prompt"] = False
         elif kind == "Normalize":
             pooling["normalize"] = True
         else:
@@ -50,8 +58,7 @@ def _modules(file: Path) -> list[dict[str, str]]:
     return modules
 
 
-def _pooling_mode(config: Path) -> str:
-    values = read_object(config)
+def _pooling_mode(config: Path, values: Mapping[str, Any]) -> str:
     modes = [mode for key, mode in POOLING_MODES.items() if values.get(key)]
     named = values.get("pooling_mode")
     modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []

@@ -18,6 +18,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
+from cotbert_core.encoder.pooling_config import own_prompt
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
 from cotbert_core.method_settings.bases import (
@@ -78,8 +79,8 @@ class Contrastive(Method):
         self.temperature = settings.method.temperature
 
     def bind(self, role: str | None) -> BoundTemplate:
-        """Return a role's template in token ids, or only the special tokens for None."""
-        template = self.template(role) if role else None
+        """Return a role's template in token ids; for None the encoder's own prompt, if any."""
+        template = self.template(role) if role else own_prompt(self.settings.encoder)
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
 
     def notes(self, columns: Sequence[str]) -> list[str]:

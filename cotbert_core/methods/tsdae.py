@@ -15,7 +15,7 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_config import PoolingConfig, own_prompt
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.baselines import TsdaeSettings
@@ -37,7 +37,7 @@ class Tsdae(Method):
         super().__init__(backbone, settings)
         assert isinstance(settings.method, TsdaeSettings)
         self.method = settings.method
-        self.bare = BoundTemplate.bind(None, backbone.tokenizer.hf)
+        self.bare = BoundTemplate.bind(own_prompt(settings.encoder), backbone.tokenizer.hf)
         self.objective = _objective(backbone, self.method.readout)
 
     def forward(self, batch: Batch) -> MethodOutput:

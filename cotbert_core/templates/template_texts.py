@@ -1,4 +1,6 @@
-"""Templates as text: one slot for the sentence and one or more masks, the last of which is read.
+"""Templates as text: one slot for the sentence, and masks, the last of which is read, or none.
+
+A template without a mask is a prompt, such as E5's "query: [X]": the encoder pools all tokens.
 
 `cotbert_core.templates.wrapping` binds a Template to a tokenizer. `TEMPLATES` has every template of
 the three papers by name. `[MASK]` stands for the mask token of any encoder. Blanks matter to
@@ -18,7 +20,7 @@ from cotbert_core.errors import UserError, unknown
 class Template:
     """The text around a sentence.
 
-    text: contains `slot` exactly once and `mask` at least once; otherwise UserError.
+    text: contains `slot` exactly once, otherwise UserError, and `mask` any number of times.
     """
 
     text: str
@@ -31,11 +33,6 @@ class Template:
             raise UserError(
                 f"template {self.text!r} has the slot {self.slot} {slots} times and must have it "
                 f"once: put {self.slot} where the sentence goes"
-            )
-        if self.stages == 0:
-            raise UserError(
-                f"template {self.text!r} has no {self.mask}: the sentence vector is read at the "
-                f"last one; add {self.mask} to the text"
             )
 
     @property
@@ -52,6 +49,14 @@ class Template:
         """
         before, after = self.text.split(self.slot)
         return before.rstrip(), after
+
+    def require_mask(self) -> None:
+        """Raise UserError if the template has no mask, where the sentence vector is read."""
+        if self.stages == 0:
+            raise UserError(
+                f"template {self.text!r} has no {self.mask}: the sentence vector is read at the "
+                f"last one; add {self.mask} to the text"
+            )
 
     @property
     def at_inference(self) -> Template:

@@ -41,7 +41,7 @@ class Rows:
 class BoundTemplate:
     """A template in token ids. `before` starts with [CLS], `after` ends with [SEP].
 
-    Without a template (readouts cls and mean) these are the only tokens, and k is 0. stages: k.
+    Without a template these are the only tokens, and k is 0. stages: k, also 0 for a prompt.
     last: pairs of ids; the last token of a row with the first id gets the second id.
     """
 
@@ -58,14 +58,14 @@ class BoundTemplate:
         first, last = _special_ends(tokenizer)
         before, after = template.parts if template else ("", "")
         mask = tokenizer.mask_token
-        if template and mask is None:
+        if template and template.stages and mask is None:
             raise UserError(
                 f"encoder {tokenizer.name_or_path!r} has no mask token, which the template "
                 f"{template.text!r} needs: use a masked language model or --readout mean"
             )
 
         def tokens(text: str) -> tuple[int, ...]:
-            if template and mask is not None:
+            if template and template.stages:
                 text = text.replace(template.mask, mask)
             return tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
 

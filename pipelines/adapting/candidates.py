@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.pooling_config import own_prompt
+from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
+from pipelines.storage.corpus import Corpus
+from pipelines.training.inputs import check_inputs
 
 # Tokens of a positive that is the rest of a document. A film review has 270, a docstring 60: twice
 # as many tokens cost twice the time of a step.
@@ -63,6 +67,29 @@ def candidates(options: AdaptOptions, encoder: str, readout: str) -> dict[str, T
     return found
 
 
+def supported(
+    settings: Mapping[str, TrainSettings], corpus: Corpus, *, named: bool
+) -> tuple[dict[str, TrainSettings], list[str]]:
+    """Return the candidates that can be trained, and notes for the user, each once.
+
+    One that the encoder does not support is left out with a note. Raises UserError for it if the
+    user has named the candidates, and if there is no other.
+    """
+    notes, refused = list[str](), dict[str, UserError]()
+    for name, one in settings.items():
+        try:
+            notes += check_inputs(one, corpus)
+        except UserError as error:
+            if named:
+                raise
+            refused[name] = error
+    if len(refused) == len(settings):
+        raise next(iter(refused.values()))
+    notes += [f"candidate {name} is left out: {error}" for name, error in refused.items()]
+    usable = {name: one for name, one in settings.items() if name not in refused}
+    return usable, list(dict.fromkeys(notes))
+
+
 def check_every(steps: int) -> int:
     """Return the number of steps between dev checks, also the first rung of successive halving."""
     return max(1, -(-steps // CHECKS))
@@ -89,7 +116,7 @@ def _fitted(settings: TrainSettings, backbone: Backbone) -> TrainSettings:
     if not isinstance(method, PositiveSettings) or method.positive != "rest":
         return settings
     text = settings.templates.positive
-    template = resolve_template(text) if text else None
+    template = resolve_template(text) if text else own_prompt(settings.encoder)
     taken = BoundTemplate.bind(template, backbone.tokenizer.hf).length
     length = max(1, min(REST_LENGTH, backbone.max_tokens - taken))
     return override(settings, {"method.rest_length": length})

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
+from cotbert_core.encoder.pooling_config import unused_prompts
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.exporting.openvino_model import choose_backend
@@ -26,6 +27,7 @@ from pipelines.reading import hub_datasets, locations, pieces, sources
 from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
@@ -129,6 +131,8 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
+    if options.template is None and (note := unused_prompts(model)):
+        say(note)
     # A setting of the attention decides the library too.
     backend: Backend = options.backend if options.attention == "auto" else "torch"
     options = replace(options, backend=choose_backend(backend, encoder, options.precision))

@@ -87,4 +87,6 @@ def label_of(spec: ModelSpec, model: OpenReadout) -> str:
     # A template may have two names; the given one is preferred.
     known = [name for name in (spec.template, *TEMPLATES) if name in TEMPLATES]
     named = [name for name in known if name and TEMPLATES[name] == model.template]
+    if model.template is not None and not model.template.stages:
+        named = [repr(model.template.text)]
     return " ".join([short, how, *named[:1]])

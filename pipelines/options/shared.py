@@ -122,7 +122,8 @@ ENCODER = Option(
 )
 TEMPLATE = Option(
     "read the vector at the last mask of this template: a name from `cotbert templates`, or a text "
-    "with [X] for the sentence and [MASK]",
+    "with [X] for the sentence and [MASK]; without [MASK], e.g. 'query: [X]', only put the text "
+    "around the sentence",
     "TEMPLATE",
     group=MODEL,
     default="the model's own",

@@ -63,6 +63,16 @@ class SearchOptions:
             default="the model that made the vectors",
         ),
     ] = None
+    query_template: Annotated[
+        str | None,
+        Option(
+            "put this template around the queries instead of the one that the texts have, e.g. "
+            "'query: [X]'",
+            "TEMPLATE",
+            group=MODEL,
+            default="the model's prompt for queries, if it has one",
+        ),
+    ] = None
     precision: shared.EncoderPrecision = "auto"
     encoding: Annotated[
         str | None, replace(shared.ENCODING, default="the one that `cotbert embed` was given")

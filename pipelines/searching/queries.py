@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cotbert_core.encoder.locations import locate_encoder, model_digest
-from cotbert_core.encoder.pooling_config import resolve_pooling_config
+from cotbert_core.encoder.pooling_config import query_prompt, resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.templates.template_texts import resolve_template
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
@@ -24,26 +26,32 @@ def query_vectors(
     texts: Sequence[str],
     model: str | None = None,
     precision: Precision = "auto",
+    template: str | None = None,
 ) -> np.ndarray:
     """Return (Q, D) float32 vectors of (Q,) texts, encoded like the folder's rows.
 
-    model: where the model is now, if not where the manifest says. Raises UserError for a model
-    other than the one that made the folder.
+    model: where the model is now, if not where the manifest says. template: instead of that of the
+    rows. Raises UserError for a model other than the one that made the folder.
     """
-    encoder = query_encoder(embeddings, model)
+    encoder = query_encoder(embeddings, model, template)
     vectors = encoder.encode(list(texts), precision=precision)
     # Embeddings may have been cut to their leading dimensions; cosines need no others.
     return vectors[:, : embeddings.dimension]
 
 
 def query_encoder(
-    embeddings: Embeddings | OpenedIndex, model: str | None = None
+    embeddings: Embeddings | OpenedIndex, model: str | None = None, template: str | None = None
 ) -> SentenceEncoder:
-    """Return the encoder that made the embeddings, with the same readout; UserError for another."""
+    """Return the encoder that made the embeddings, with the same readout; UserError for another.
+
+    template: for queries; None: the model's own prompt for queries, if it has one and the rows were
+    read in the model's own way, else the template of the rows.
+    """
     manifest = embeddings.manifest
     name = fetch_model(model or _locate_model(manifest))
     _check_digest(embeddings, name, model is not None)
-    encoder = SentenceEncoder.from_pretrained(name, **_pooling_arguments(name, manifest))
+    reading = _pooling_arguments(name, manifest)
+    encoder = SentenceEncoder.from_pretrained(name, **reading)
     # The number of dimensions before `embed` cut them, if it did.
     dimension = manifest.get("truncated_from", embeddings.dimension)
     if encoder.dimension != dimension:
@@ -51,7 +59,15 @@ def query_encoder(
             f"model {name!r} gives vectors of {encoder.dimension} dimensions and the embeddings "
             f"have {dimension}: give the model that made them with --model"
         )
-    return encoder
+    own = None if reading else query_prompt(name)
+    chosen = own if template is None else resolve_template(template)
+    if chosen is None:
+        return encoder
+    if own is chosen:
+        say(f"the queries get the model's prompt for queries, {chosen.text!r}")
+    return SentenceEncoder(
+        encoder.backbone, replace(encoder.pooling, template=chosen), encoder.head
+    )
 
 
 def _locate_model(manifest: dict[str, Any]) -> str:

@@ -80,10 +80,14 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
 
 def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     if options.template is not None:
-        return resolve_template(options.template)
+        template = resolve_template(options.template)
+        template.require_mask()
+        return template
     stored: Template | None = load_pooling_config(options.encoder).get("template")
+    if stored is not None and stored.stages:
+        return stored
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    return stored or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
+    return TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
 
 
 def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:

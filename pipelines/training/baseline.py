@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
+from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config, unused_prompts
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json
@@ -135,7 +135,10 @@ def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -
 def _own_readout(encoder: str) -> str | None:
     """Return the pooling that the encoder's folder names; None for none or an unsupported one."""
     try:
-        return load_pooling_config(encoder).get("readout")
+        readout = load_pooling_config(encoder).get("readout")
+        if note := unused_prompts(encoder):
+            say(note)
+        return readout
     except UserError as error:
         say(f"note: the baseline is not the encoder's own pooling: {error}")
         return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
+from cotbert_core.encoder.pooling_config import own_prompt
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method
@@ -79,11 +80,13 @@ def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str
                 f"encoder takes {method.backbone.max_tokens} tokens in total: give --set "
                 f"{setting}={_longest(method, bound)} or less"
             )
-    plain = BoundTemplate.bind(None, method.backbone.tokenizer.hf)
+    prompt = own_prompt(method.settings.encoder)
+    plain = BoundTemplate.bind(prompt, method.backbone.tokenizer.hf)
     if tokens > _longest(method, plain):
+        besides = f"{plain.length} {'of its prompt' if prompt else 'special ones'}"
         raise UserError(
             f"{setting} is {tokens} and the encoder takes {_longest(method, plain)} tokens besides "
-            f"{plain.length} special ones: give --set {setting} of at most that"
+            f"{besides}: give --set {setting} of at most that"
         )
 
 

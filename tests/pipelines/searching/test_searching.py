@@ -14,7 +14,9 @@ import pytest
 from embeddings_folders import write_folder
 
 from cotbert_core.encoder.locations import model_digest
+from cotbert_core.encoder.prompts import PROMPTS_FILE
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import keyword_scores
 from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.files import read_json, write_json
@@ -323,6 +325,32 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
     ):
         made_by, asked = opened(str(n), **reading)
         assert asked == made_by != own.pooling
+
+
+def test_queries_get_their_own_prompt(tmp_path, encoder_folder, capsys):
+    """The model's prompt named query, unless the texts were read in another way than its own or a
+    template is given."""
+    model = shutil.copytree(encoder_folder, tmp_path / "model")
+    write_json(model / "modules.json", [{"type": "x.Transformer", "path": ""}])
+    write_json(model / PROMPTS_FILE, {"prompts": {"query": "a man saw "}})
+
+    def scores(name, *words, **reading):
+        folder = embedded(tmp_path / name, model, **reading)
+        rows = printed(capsys, folder, TEXTS[2], *words)[1:]
+        return {int(row[2]): float(row[1]) for row in rows}
+
+    def cosines(query, texts):
+        encoder = SentenceEncoder.from_pretrained(model, **query)
+        asked = unit_rows(encoder.encode(TEXTS[2:3], precision="fp32"))
+        others = SentenceEncoder.from_pretrained(model, **texts).encode(TEXTS, precision="fp32")
+        return dict(zip(IDS, (unit_rows(others) @ asked[0]).tolist(), strict=True))
+
+    other, prompt = {"template": "oil is [X]"}, {"template": "a man saw [X]"}
+    assert scores("own") == pytest.approx(cosines(prompt, {}), abs=1e-4)
+    assert scores("other", **other) == pytest.approx(cosines(other, other), abs=1e-4)
+    given = scores("given", "--query-template", other["template"])
+    assert given == pytest.approx(cosines(other, {}), abs=1e-4)
+    assert max(abs(given[key] - cosines(prompt, {})[key]) for key in given) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Encoders of other families than BERT and RoBERTa: encoding, a training step, a saved folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.methods import build_method
+from cotbert_core.training.batches import Batch
+
+WIDE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+FAMILIES = {
+    "albert": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
+    "deberta-v2": {**WIDE, "num_hidden_layers": 2, "relative_attention": True},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    "electra": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
+    "modernbert": {
+        **WIDE,
+        "num_hidden_layers": 3,
+        "max_position_embeddings": 128,
+        **{f"{name}_token_id": 3 for name in ("bos", "cls", "eos", "sep")},
+    },
+    "mpnet": {**WIDE, "num_hidden_layers": 2},
+    "nomic_bert": {**WIDE, "num_hidden_layers": 2},
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, bert_folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": 0, "initializer_range": 0.2}
+    config = AutoConfig.for_model(request.param, **sizes, **FAMILIES[request.param])
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    return str(tmp_path / "encoder")
+
+
+def test_vectors_are_the_mean_of_transformers_last_layer(folder, sentences):
+    model = AutoModel.from_pretrained(folder, dtype=torch.float64).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = []
+    for sentence in sentences:
+        inputs = tokenizer(sentence, return_tensors="pt", return_token_type_ids=False)
+        with torch.no_grad():
+            expected.append(model(**inputs).last_hidden_state[0].mean(dim=0).numpy())
+    found = SentenceEncoder.from_pretrained(folder).encode(sentences, precision="fp32")
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_step_trains_the_encoder_and_other_libraries_read_it(
+    folder, sentences, tiny_settings, tmp_path
+):
+    roles = {"templates.anchor": "promptbert/anchor", "templates.positive": "promptbert/positive"}
+    changes = {"method.name": "promptbert", "templates.negative": None, "batch_size": 6, **roles}
+    method = build_method(load_backbone(folder), tiny_settings(folder, changes))
+    before = method.sentence_encoder.encode(sentences, precision="fp32")
+    optimizer = torch.optim.SGD(method.encoder.parameters(), lr=0.01)
+    method(Batch(method.backbone.tokenizer(sentences, 8))).loss.backward()
+    optimizer.step()
+    after = method.sentence_encoder.encode(sentences, precision="fp32")
+    assert np.abs(after - before).max() > 1e-3
+    method.sentence_encoder.save_pretrained(tmp_path / "trained")
+    for vectors in (
+        SentenceEncoder.from_pretrained(tmp_path / "trained").encode(sentences, precision="fp32"),
+        SentenceTransformer(str(tmp_path / "trained"), device="cpu").encode(sentences),
+    ):
+        np.testing.assert_allclose(vectors, after, atol=1e-5)

@@ -1,0 +1,160 @@
+"""Prompts before sentences, against sentence-transformers' own encoding of the same folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+from cotbert_core import SentenceEncoder, Template, UserError
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import (
+    own_prompt,
+    query_prompt,
+    resolve_pooling_config,
+    unused_prompts,
+)
+from cotbert_core.encoder.pretrained import no_loading_report
+from cotbert_core.files import read_json, write_json
+from cotbert_core.methods import build_method
+from cotbert_core.readouts import build_features
+from cotbert_core.readouts.options import FeatureOptions
+from cotbert_core.settings import ROLES, TrainSettings, override
+from cotbert_core.templates.ragged_ids import Ragged
+
+PROMPTS = {"query": "query: ", "document": "it's a man: "}
+BARE_TEMPLATES = dict.fromkeys(f"templates.{role}" for role in ROLES)
+# The last one is longer than the limit of the folder, which counts the prompt's tokens too.
+TEXTS = ["A man is playing the guitar.", "oil", "Two dogs run", "the sentence " * 40]
+
+
+@pytest.fixture
+def prompted(encoder_folder, tmp_path):
+    """Save the encoder as sentence-transformers does; return the folder."""
+
+    def make(default="document", prompts=PROMPTS, limit=24, name="prompted", **pooling):
+        with no_loading_report():
+            first = Transformer(encoder_folder, max_seq_length=limit)
+            modules = [first, Pooling(32, pooling_mode="mean", **pooling), Normalize()]
+            model = SentenceTransformer(modules=modules, prompts=prompts, device="cpu")
+        model.default_prompt_name = default
+        model.save(str(tmp_path / name))
+        return str(tmp_path / name)
+
+    return make
+
+
+def theirs(folder, texts=TEXTS, **options):
+    return SentenceTransformer(folder, device="cpu").encode(texts, **options)
+
+
+def ours(folder, texts=TEXTS, **reading):
+    encoder = SentenceEncoder.from_pretrained(folder, **reading)
+    return encoder.encode(texts, precision="fp32")
+
+
+def test_the_default_prompt_precedes_every_sentence(prompted):
+    folder = prompted()
+    np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
+    assert np.abs(ours(folder) - theirs(folder, prompt="")).max() > 0.01, "the prompt matters"
+    assert np.abs(ours(prompted(None, name="none")) - theirs(folder, prompt="")).max() < 1e-6
+
+
+def test_a_prompt_that_is_given_replaces_the_default_one(prompted):
+    """The folder's pooling and unit length stay; a limit without the prompt is the sentence's."""
+    folder = prompted()
+    given = ours(folder, TEXTS[:3], template="query: [X]")
+    np.testing.assert_allclose(given, theirs(folder, TEXTS[:3], prompt_name="query"), atol=1e-6)
+    pooling = resolve_pooling_config(folder, "query: [X]")
+    assert (pooling.readout, pooling.normalize, pooling.full_stop) == ("mean", True, False)
+    cls = resolve_pooling_config(folder, "query: [X]", "cls")
+    assert (cls.readout, cls.normalize, cls.template) == ("cls", False, Template("query: [X]"))
+    masked = resolve_pooling_config(folder, "query: [X] [MASK]")
+    assert (masked.readout, masked.full_stop) == ("mask", True)
+
+
+def test_a_saved_folder_keeps_the_prompt_for_every_library(prompted, tmp_path):
+    folder, saved = prompted(), str(tmp_path / "saved")
+    SentenceEncoder.from_pretrained(folder).save_pretrained(saved)
+    for vectors in (ours(saved), theirs(saved)):
+        np.testing.assert_allclose(vectors, theirs(folder), atol=1e-6)
+    assert "it's a man: [X]" in (tmp_path / "saved" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["simcse", "denosent", "tsdae"])
+def test_methods_without_a_mask_train_and_read_with_the_encoders_prompt(prompted, tmp_path, name):
+    own = {"method.name": name, "method.readout": "mean"}
+    settings = override(TrainSettings(encoder=prompted()), {**BARE_TEMPLATES, **own})
+    method = build_method(load_backbone(settings.encoder), settings)
+    bound = method.anchor if name == "denosent" else method.bare
+    tokens = method.backbone.tokenizer(["it's a man:"], None, in_template=False).flat.tolist()
+    row = bound.wrap(Ragged.from_lists([[7, 8]])).ids[0].tolist()
+    assert row[1:-1] == [*tokens, 7, 8]
+    assert method.pooling.template == Template("it's a man: [X]")
+    assert method.pooling.max_length == 22 - len(tokens)
+    method.sentence_encoder.save_pretrained(tmp_path / "trained")
+    assert own_prompt(str(tmp_path / "trained")) == method.pooling.template
+
+
+def test_a_method_that_reads_a_mask_refuses_a_template_without_one(tiny_settings, bert_folder):
+    with pytest.raises(UserError, match=r"cot-bert reads the sentence vector at the template's"):
+        tiny_settings(bert_folder, {"templates.anchor": "query: [X]"})
+
+
+def test_what_reads_a_mask_refuses_a_prompt(bert_folder, headed):
+    expected = r"'query: \[X\]' has no \[MASK\]: the sentence vector is read at the last one"
+    with pytest.raises(UserError, match=expected):
+        resolve_pooling_config(bert_folder, "query: [X]", "mask")
+    options = FeatureOptions(template="query: [X]", top_k=5)
+    with pytest.raises(UserError, match=expected):
+        build_features("top-tokens", load_backbone(headed), options)
+
+
+def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
+    note = unused_prompts(prompted("query"))
+    assert note is not None
+    assert note.startswith("note: texts are read with its default prompt 'query: ', and")
+    assert note.endswith('document "it\'s a man: "; choose one with --template "it\'s a man: [X]"')
+    assert unused_prompts(prompted("query", {"query": "query: ", "document": ""}, name="b")) is None
+    assert unused_prompts(prompted(None, {}, name="c")) is None
+
+
+def test_the_prompt_for_queries(prompted, tmp_path):
+    folder = prompted(None)
+    template = query_prompt(folder)
+    assert template == Template("query: [X]")
+    expected = theirs(folder, TEXTS[:3], prompt_name="query")
+    np.testing.assert_allclose(ours(folder, TEXTS[:3], template=template), expected, atol=1e-6)
+    assert query_prompt(prompted(None, {"query": " "}, name="b")) is None
+    SentenceEncoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    assert query_prompt(str(tmp_path / "saved")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"default_prompt_name": "other"}, "the default prompt 'other' and no prompt of that name"),
+        ({"prompts": ["a"]}, "prompts that are not texts"),
+        ({"prompts": {"document": 3}}, "prompts that are not texts"),
+        ({"prompts": {"document": "a man is pl"}}, "its tokenizer joins with the sentence"),
+        ({"prompts": {"document": "of [X] "}}, "the slot [X] 2 times"),
+        ({"prompts": {"document": "a " * 22}}, "takes 22 tokens and its default prompt has 22"),
+    ],
+)
+def test_prompts_that_cannot_be_used(prompted, changes, message):
+    folder = prompted()
+    file = Path(folder, "config_sentence_transformers.json")
+    write_json(file, {**read_json(file), **changes})
+    with pytest.raises(UserError) as caught:
+        resolve_pooling_config(folder)
+    assert message in str(caught.value)
+
+
+def test_a_prompt_left_out_of_the_mean_is_refused(prompted):
+    with pytest.raises(UserError, match="leaves its prompt out of the mean"):
+        resolve_pooling_config(prompted(include_prompt=False))
+    without = resolve_pooling_config(prompted(None, name="b", include_prompt=False))
+    assert without.template is None
