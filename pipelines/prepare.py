@@ -83,6 +83,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
         documents=options.documents,
         delimiter=options.delimiter,
         limit=options.limit,
+        wrapped=options.wrapped,
     )
     if options.documents:
         check_documents(plan, options.clean.split is not None)
@@ -103,7 +104,7 @@ def _record(job: CorpusJob) -> dict[str, Any]:
     options = job.options
     # Options that are newer than some unfinished jobs are named only where they are given.
     newer = {"encoding", "delimiter", "limit", "documents"}
-    newer |= {"hold_out", "hold_out_fewer", "query", "queries"}
+    newer |= {"hold_out", "hold_out_fewer", "query", "queries", "wrapped"}
     unset = (None, False, 0, "any")
     given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {

@@ -39,7 +39,8 @@ def open_folder(output: Path, options: AdaptOptions) -> Path:
 def option_record(options: AdaptOptions) -> dict[str, Any]:
     """Return the options as JSON values; the job is another one if they differ."""
     left_out = {"candidates", "without", "max_concurrent"}
-    given = {k: v for k, v in vars(options).items() if k not in left_out and v is not None}
+    given = {k: v for k, v in vars(options).items() if k not in left_out}
+    given = {k: v for k, v in given.items() if v is not None and v is not False}
     given |= {k: str(v) for k, v in given.items() if isinstance(v, Path)}
     record = {
         **given,

@@ -72,6 +72,7 @@ class AdaptOptions:
     ] = None
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
+    wrapped: shared.Wrapped = False
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: Annotated[
         int | None, replace(HOLD_OUT, default="1,000 documents, or a tenth if that is less")
@@ -181,6 +182,7 @@ class AdaptOptions:
             clean=self.clean,
             encoding=self.encoding,
             delimiter=self.delimiter,
+            wrapped=self.wrapped,
             documents=self.documents if self.has_documents else None,
             hold_out=self.hold_out or HELD_OUT,
             query=self.query,

@@ -173,6 +173,7 @@ def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
         encoding=options.encoding,
         delimiter=options.delimiter,
         limit=options.limit,
+        wrapped=options.wrapped,
     )
 
 

@@ -41,6 +41,7 @@ def manifest(
         **({"encoding": plan.encoding} if plan.encoding else {}),
         **({"delimiter": plan.delimiter} if plan.delimiter else {}),
         **({"limit": options.limit} if options.limit else {}),
+        **({"wrapped": True} if options.wrapped else {}),
         "inputs": sorted(set(without_credentials(options.inputs))),
         "files": len(plan.files),
         "files_ignored": plan.ignored,

@@ -110,6 +110,7 @@ class EmbedOptions:
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
     limit: shared.Limit = None
+    wrapped: shared.Wrapped = False
     update: Annotated[
         Path | None,
         Option(
@@ -153,7 +154,7 @@ class EmbedOptions:
     def decisive(self) -> dict[str, Any]:
         """The options that decide the output; the order of the inputs does not matter."""
         # Without them the record equals that of versions without these options.
-        newer = ("encoding", "delimiter", "limit", "update", "keep_gone", "passages")
+        newer = ("encoding", "delimiter", "limit", "wrapped", "update", "keep_gone", "passages")
         # A job may be continued by another number of workers.
         left_out = ("workers", *(name for name in newer if getattr(self, name) in (None, False)))
         options = {key: value for key, value in vars(self).items() if key not in left_out}

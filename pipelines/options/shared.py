@@ -57,9 +57,9 @@ OUTPUT_FOLDER = Option(
     group=OUTPUT,
 )
 INPUTS = Option(
-    "read text from files (.txt .csv .tsv .jsonl, also as .gz or .zst, and .parquet), folders, "
-    "globs, s3:// and gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples in "
-    "SICK_train.txt) or hf:NAME[:CONFIG][:SPLIT]",
+    "read text from files (.txt .md .rst .csv .tsv .jsonl, also as .gz or .zst, and .parquet), "
+    "folders, globs, s3:// and gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples "
+    "in SICK_train.txt) or hf:NAME[:CONFIG][:SPLIT]",
     "PATH",
     group=INPUT,
     flag="--input",
@@ -94,6 +94,11 @@ DELIMITER = Option(
     "SIGN",
     group=INPUT,
     default="a comma for csv, a tab for tsv",
+)
+WRAPPED = Option(
+    "read txt, md and rst files whose lines are wrapped: join the lines up to a blank line, a "
+    "heading or a list item to one text",
+    group=INPUT,
 )
 LIMIT = Option(
     "read only the first N rows of the input, to try it out",
@@ -219,6 +224,7 @@ SeveralSeeds = Annotated[
 ]
 Encoding = Annotated[str | None, ENCODING]
 Delimiter = Annotated[str | None, DELIMITER]
+Wrapped = Annotated[bool, WRAPPED]
 Limit = Annotated[int | None, LIMIT]
 Template = Annotated[str | None, TEMPLATE]
 Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]

@@ -21,6 +21,9 @@ from pipelines.reading import sources
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
 
+# Options of reading that the manifest names where they are given.
+READING = ("encoding", "delimiter", "limit", "wrapped")
+
 
 @dataclass(frozen=True)
 class CorpusJob:
@@ -70,7 +73,7 @@ def corpus_manifest(
             "files_ignored": plan.ignored,
             "files_without_rows": sum(not first_pass.lost.read[name] for name in plan.files),
             "text_column": options.text_column,
-            **{k: v for k in ("encoding", "delimiter", "limit") if (v := getattr(options, k))},
+            **{k: v for k in READING if (v := getattr(options, k))},
             "augmented_column": options.augmented_column,
             "negative_column": options.negative_column,
             "sample": options.sample,

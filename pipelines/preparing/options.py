@@ -115,6 +115,7 @@ class PrepareOptions:
     documents: Annotated[str | None, DOCUMENTS_OPTION] = None
     hold_out: Annotated[int | None, HOLD_OUT] = None
     query: Annotated[Query, QUERY] = "any"
+    wrapped: shared.Wrapped = False
     hold_out_fewer: bool = False
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
     queries: int = 0

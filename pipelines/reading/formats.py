@@ -6,12 +6,16 @@ from pipelines.reading import docstrings, hub_datasets, locations, sick
 
 KINDS = {
     ".txt": "txt",
+    ".md": "txt",
+    ".rst": "txt",
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
+# Files that often lie beside data and describe it: read if an input has no others.
+ABOUT_DATA = (".md", ".rst")
 COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
 ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"
 _PREFIXES = {docstrings.PREFIX: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}

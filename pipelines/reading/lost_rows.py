@@ -152,6 +152,11 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
             f"input {_files(plan.found.markup)} HTML tags, which become part of the sentences: "
             "`cotbert prepare --clean markup` removes them"
         )
+    if plan.found.wrapped:
+        notes.append(
+            f"input {_files(plan.found.wrapped)} lines that end within a sentence, and each is "
+            "read as a text: --wrapped joins them"
+        )
     if plan.found.utf8:
         notes.append(
             f"input {_files(plan.found.utf8)} text that looks like UTF-8, and --encoding is "

@@ -35,11 +35,13 @@ class Found:
     """Names of files with findings from splitting them.
 
     markup: files with HTML tags. utf8: files that look like UTF-8 though another encoding is given.
-    text_ids: files whose ids are text, each with an example ("" if the column's type is text).
+    wrapped: txt files whose lines look wrapped. text_ids: files whose ids are text, each with an
+    example ("" if the column's type is text).
     """
 
     markup: list[str] = field(default_factory=list)
     utf8: list[str] = field(default_factory=list)
+    wrapped: list[str] = field(default_factory=list)
     text_ids: dict[str, str] = field(default_factory=dict)
 
 
@@ -51,7 +53,8 @@ class ReadPlan:
     a row's text. paired_columns: columns of the paired texts, in the order of
     cotbert_core.training.batches.COLUMNS. keep: columns whose values are
     passed through unchanged. encoding: of text files, None for UTF-8. delimiter: of csv and tsv
-    files, None for their format's. id_type: int64 or string, the type of the ids in id_column.
+    files, None for their format's. wrapped: a row of a txt file is a text whose lines are wrapped,
+    not a line. id_type: int64 or string, the type of the ids in id_column.
     documents: which rows form a document (pipelines.reading.documents); with column:NAME the column
     is the first of `keep`. document_names: the path, as the user gave it, of each file that is a
     document.
@@ -69,6 +72,7 @@ class ReadPlan:
     id_type: str = "int64"
     documents: str | None = None
     document_names: dict[str, str] = field(default_factory=dict, repr=False)
+    wrapped: bool = False
     found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property

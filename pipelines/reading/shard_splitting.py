@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,7 @@ from pipelines.reading.formats import kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import WITHOUT_COLUMNS, ReadPlan, Shard
+from pipelines.reading.wrapped_lines import looks_wrapped
 
 
 def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
@@ -72,6 +74,8 @@ def _text_shards(
     check_encoding(name, head, plan.encoding)
     if has_markup(head):
         plan.found.markup.append(name)
+    if kind == "txt" and not plan.wrapped and looks_wrapped(head):
+        plan.found.wrapped.append(name)
     if looks_like_utf8(head, plan.encoding):
         plan.found.utf8.append(name)
     if kind in DELIMITERS:
@@ -85,7 +89,10 @@ def _text_shards(
         if head:
             yield Shard(name, kind, first_row=first_row)
     else:
-        yield from _line_shards(Path(name), kind, first_row, size, plan.documents == PARAGRAPH)
+        wrapped = plan.wrapped and kind == "txt"
+        paragraphs = wrapped or plan.documents == PARAGRAPH
+        for shard in _line_shards(Path(name), kind, first_row, size, paragraphs):
+            yield replace(shard, rows=None) if wrapped else shard
 
 
 def _head(name: str) -> bytes:

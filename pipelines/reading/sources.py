@@ -22,7 +22,7 @@ from pipelines.reading.columns import TRIPLES
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
-from pipelines.reading.formats import ENDINGS, kind_of
+from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import ReadPlan, Shard, names_of
 from pipelines.reading.readers import raw_rows
@@ -43,6 +43,7 @@ def plan(
     documents: str | None = None,
     delimiter: str | None = None,
     limit: int | None = None,
+    wrapped: bool = False,
 ) -> ReadPlan:
     """Return the plan for reading the inputs: check the files and split them into shards.
 
@@ -50,7 +51,8 @@ def plan(
     of a file of lines. paired_columns: columns of the paired texts. keep: columns to pass through.
     encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
     document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
-    limit: number of rows to read. Raises UserError.
+    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped. Raises
+    UserError.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
@@ -70,7 +72,12 @@ def plan(
         delimiter,
         documents=documents,
         document_names=names,
+        wrapped=wrapped,
     )
+    if wrapped and "txt" not in map(kind_of, files):
+        raise UserError(
+            f"wrapped is given and the input, such as {files[0]!r}, has no txt file: leave it out"
+        )
     shards: list[Shard] = []
     for number, name in enumerate(files):
         try:
@@ -187,7 +194,11 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
         return [sick.PREFIX + str(sick.train_file(item).parent)], []
     if item.startswith((docstrings.PREFIX, hub_datasets.PREFIX)):
         return [item], []
-    return locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
+    found, others = locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
+    about = [name for name in found if locations.suffixes(name)[0] in ABOUT_DATA]
+    if len(about) == len(found):
+        return found, others
+    return [name for name in found if name not in set(about)], [*others, *about]
 
 
 def all_have_integers(plan: ReadPlan, column: str) -> bool:

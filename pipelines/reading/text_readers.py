@@ -12,13 +12,14 @@ from pipelines.reading.documents import PARAGRAPH, paragraphs
 from pipelines.reading.ids import id_of_cell
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.wrapped_lines import unwrapped
 
 
 def read_txt(shard: Shard, plan: ReadPlan) -> RawRows:
-    """Yield each line as a row."""
+    """Yield each line, or each text whose lines are wrapped, as a row."""
     lines = file_lines(shard.path, shard.start, shard.stop, plan.encoding)
     rows = paragraphs(lines) if plan.documents == PARAGRAPH else zip(lines, strict=True)
-    for row in rows:
+    for row in unwrapped(rows) if plan.wrapped else rows:
         yield None, Unusable("too_long") if row[0] is None else row
 
 

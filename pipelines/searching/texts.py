@@ -27,8 +27,14 @@ def input_plan(
     """
     id_column = manifest.get("id_column")
     encoding = encoding or manifest.get("encoding")
-    delimiter = manifest.get("delimiter")
-    plan = sources.plan(inputs, text_column, id_column, encoding=encoding, delimiter=delimiter)
+    plan = sources.plan(
+        inputs,
+        text_column,
+        id_column,
+        encoding=encoding,
+        delimiter=manifest.get("delimiter"),
+        wrapped="wrapped" in manifest,
+    )
     # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=manifest.get("id_type", INT64))
     files, given = manifest.get("files"), len(plan.files)

@@ -1,0 +1,67 @@
+"""Texts whose lines are wrapped: a text goes on until a blank line, a heading or a list item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from pipelines.reading.line_reader import MOST_LINE_BYTES
+
+# A line that begins a text: a Markdown heading or an item of a list.
+_BEGINS = re.compile(rb"\s*(?:#{1,6}|[-*+]|\xe2\x80\xa2|\d{1,3}[.)])\s")
+# A line that ends a sentence, perhaps in quotes or brackets.
+_ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
+# The first word of a line that goes on with a sentence.
+_LOWER = re.compile(rb"\s*([a-z]\S*)")
+_BLANK = re.compile(rb"\n\s*\n")
+_SENTENCE_END = re.compile(rb"[.?!][\"')\]]*(?:\s|$)")
+# Lines look wrapped if at least this share, and this many, of those that follow another one go on
+# with its sentence.
+LEAST_SHARE, LEAST_LINES = 0.3, 3
+# They are no sentences if fewer than this share have a place where one ends.
+LEAST_ENDS = 0.2
+
+
+def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the texts that the lines of a file form, each with what follows its first line.
+
+    rows: (line, ...), a line None if it is too long, which makes its text None. So does a text that
+    is too long in all.
+    """
+    held: list[bytes] = []
+    rest: tuple[Any, ...] = ()
+    size, whole, began = 0, True, False
+    for line, *others in rows:
+        blank = line is not None and not line.strip()
+        if began and (blank or _BEGINS.match(line or b"")):
+            yield (b" ".join(held) if whole else None, *rest)
+            held, size, whole, began = [], 0, True, False
+        if blank:
+            continue
+        if not began:
+            began, rest = True, tuple(others)
+        size += len(line or b"") + 1
+        whole = whole and line is not None and size <= MOST_LINE_BYTES
+        held = [*held, line] if whole else []
+    if began:
+        yield (b" ".join(held) if whole else None, *rest)
+
+
+def looks_wrapped(head: bytes) -> bool:
+    """Return whether lines at the beginning of a file are full and end within a sentence.
+
+    A line is full if the first word of the next one would make it longer than all others up to the
+    next blank line. So a list of queries in lower case does not look wrapped.
+    """
+    pairs = continued = ends = 0
+    for block in _BLANK.split(head):
+        lines = block.splitlines()
+        width = max(map(len, lines), default=0)
+        ends += sum(_SENTENCE_END.search(line) is not None for line in lines)
+        for line, following in pairwise(lines):
+            word = _LOWER.match(following)
+            full = word is not None and len(line) + 1 + len(word[1]) > width
+            pairs, continued = pairs + 1, continued + (full and not _ENDS.search(line))
+    return continued >= max(LEAST_LINES, LEAST_SHARE * pairs) and ends >= LEAST_ENDS * pairs

@@ -1,0 +1,150 @@
+"""Text files whose lines are wrapped: the same texts from any shards, and when a user is told."""
+
+from __future__ import annotations
+
+import random
+import re
+import textwrap
+
+import pytest
+from read_inputs import read_all
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.reading import wrapped_lines
+from pipelines.reading.documents import documents_of
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
+from pipelines.storage.corpus import Corpus
+
+SENTENCES = [
+    "A man is playing the guitar and a woman is singing a song on the stage.",
+    "Two dogs run across the green field while the children watch the penguin on the ice.",
+    "It's what he didn't say that they'll remember, isn't it, when the price of oil rises?",
+]
+
+
+def written(seed):
+    """Paragraphs, headings and lists as wrapped lines, with several blank lines between."""
+    draw = random.Random(seed)
+    lines = []
+    for number in range(12):
+        text = " ".join(draw.choices(SENTENCES, k=draw.randint(1, 3)))
+        if number % 4 == 0:
+            lines += ["", f"# Heading {number}"]
+        elif number % 4 == 1:
+            lines += [f"- item {number}", "  that goes on", "2. second", "* third", "--- rule"]
+        else:
+            lines += [*[""] * draw.randint(1, 3), *textwrap.wrap(text, draw.randint(20, 60))]
+    return "\n".join(lines) + draw.choice(["", "\n", "\n\n"])
+
+
+def expected(content):
+    """The texts, from the whole content at once."""
+    begin = r"\n(?=\s*(?:#{1,6}|[-*+]|\d{1,3}[.)])\s)"
+    found = [part for block in re.split(r"\n\s*\n", content) for part in re.split(begin, block)]
+    return [" ".join(text.split()) for text in found if text.strip()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("size", [1, 40, 1 << 20])
+def test_texts_are_those_of_the_whole_file(tmp_path, seed, size):
+    content = written(seed)
+    (tmp_path / "a.md").write_text(content)
+    found = read_all(tmp_path / "a.md", wrapped=True, shard_bytes=size)
+    assert found.texts == expected(content)
+    assert len(set(found.ids)) == len(found.ids)
+    assert found.ids == sorted(found.ids)
+    assert found.dropped == {}
+    assert len(found.texts) < len(read_all(tmp_path / "a.md").texts), "lines are others"
+
+
+def test_a_paragraph_is_a_document_of_all_its_texts(tmp_path):
+    """One of several texts if it holds a list."""
+    (tmp_path / "a.txt").write_text("One line\ngoes on.\n- item\n- other\n\nTwo.\n")
+    made = plan([str(tmp_path / "a.txt")], wrapped=True, documents="paragraph")
+    shard = made.shards[0]
+    (piece,) = read(shard, made)
+    assert piece.texts == ["One line goes on.", "- item", "- other", "Two."]
+    ids, copies = documents_of(piece, shard, made)
+    assert len(set(ids[:3])) == 1 != ids[3]
+    assert list(copies) == [0, 0, 0, 1]
+
+
+def test_a_text_that_is_too_long_is_dropped_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(wrapped_lines, "MOST_LINE_BYTES", 30)
+    (tmp_path / "a.txt").write_text(f"{'word ' * 3}\n{'word ' * 4}\n\nshort\nline\n")
+    found = read_all(tmp_path / "a.txt", wrapped=True)
+    assert found.texts == ["short line"]
+    assert found.dropped == {"too_long": 1}
+
+
+def test_input_without_a_text_file_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text\nTwo dogs\n")
+    with pytest.raises(UserError, match=r"wrapped is given and the input, such as .*a\.csv"):
+        plan([str(tmp_path / "a.csv")], wrapped=True)
+
+
+WRAPPED = "\n\n".join(textwrap.fill(" ".join(SENTENCES), 50) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (WRAPPED, True),
+        (WRAPPED.replace("\n", "\r\n"), True),
+        ("\n".join(SENTENCES * 3), False),
+        ("\n".join(text.lower() + " ." for text in SENTENCES * 3), False),
+        ("two dogs run\n" * 50, False),
+        (
+            "how to cook rice\nbest laptop for a student\noil price\nwho plays the guitar\n" * 5,
+            False,
+        ),
+        ("\n\n".join(SENTENCES * 3), False),
+        ("", False),
+    ],
+    ids=[
+        "wrapped",
+        "carriage returns",
+        "lines",
+        "lower case",
+        "equal lines",
+        "queries",
+        "paragraphs",
+        "empty",
+    ],
+)
+def test_wrapped_lines_are_noticed(tmp_path, content, found):
+    (tmp_path / "a.txt").write_bytes(content.encode())
+    made = plan([str(tmp_path / "a.txt")])
+    assert made.found.wrapped == ([str(tmp_path / "a.txt")] if found else [])
+    assert plan([str(tmp_path / "a.txt")], wrapped=True).found.wrapped == []
+
+
+def test_sentences_go_over_lines(tmp_path, bert_folder, capsys):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(f"{WRAPPED} He has {number} dogs.\n")
+    words = ["prepare", "--input", str(tmp_path / "*.txt"), "--split", "en", "--encoder"]
+    words += [bert_folder, "--max-length", "90", "--output"]
+    assert main([*words, str(tmp_path / "lines")]) == 0
+    said = capsys.readouterr().err
+    assert "and 2 more hold lines that end within a sentence, and each is read as a text" in said
+    assert main([*words, str(tmp_path / "joined"), "--wrapped"]) == 0
+    assert "--wrapped" not in capsys.readouterr().err
+    texts = set(Corpus.open(tmp_path / "joined").texts().values())
+    assert texts == {*SENTENCES, *(f"He has {number} dogs." for number in range(3))}
+    assert Corpus.open(tmp_path / "joined").manifest["source"]["wrapped"] is True
+    assert "wrapped" not in Corpus.open(tmp_path / "lines").manifest["source"]
+
+
+def test_a_page_about_data_is_read_where_there_is_nothing_else(tmp_path):
+    for name in ("README.md", "notes.rst"):
+        (tmp_path / name).write_text("Two dogs\n")
+    both = plan([str(tmp_path)])
+    assert [len(both.files), both.ignored] == [2, 0]
+    (tmp_path / "data.csv").write_text("text\nA man\n")
+    made = plan([str(tmp_path)])
+    assert made.files == [str(tmp_path / "data.csv")]
+    assert made.ignored == 2
+    named = plan([str(tmp_path / "data.csv"), str(tmp_path / "README.md")])
+    assert [len(named.files), named.ignored] == [2, 0]
