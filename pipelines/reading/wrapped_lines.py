@@ -1,4 +1,4 @@
-"""Texts whose lines are wrapped: a text goes on until a blank line, a heading or a list item."""
+"""Texts whose lines are wrapped, each up to a blank line, a heading, a list item or a table row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from pipelines.reading.line_reader import MOST_LINE_BYTES
 
-# A line that begins a text: a Markdown heading or an item of a list.
-_BEGINS = re.compile(rb"\s*(?:#{1,6}|[-*+]|\xe2\x80\xa2|\d{1,3}[.)])\s")
+# A line that begins a text: a Markdown heading, an item of a list or a row of a table.
+_BEGINS = re.compile(rb"\s*(?:(?:#{1,6}|[-*+]|\xe2\x80\xa2|\d{1,3}[.)])\s|\|)")
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
 # The first word of a line that goes on with a sentence.

@@ -33,7 +33,14 @@ def written(seed):
         if number % 4 == 0:
             lines += ["", f"# Heading {number}"]
         elif number % 4 == 1:
-            lines += [f"- item {number}", "  that goes on", "2. second", "* third", "--- rule"]
+            lines += [
+                f"- item {number}",
+                "  that goes on",
+                "2. second",
+                "* third",
+                "|a|b|",
+                "--- rule",
+            ]
         else:
             lines += [*[""] * draw.randint(1, 3), *textwrap.wrap(text, draw.randint(20, 60))]
     return "\n".join(lines) + draw.choice(["", "\n", "\n\n"])
@@ -41,7 +48,7 @@ def written(seed):
 
 def expected(content):
     """The texts, from the whole content at once."""
-    begin = r"\n(?=\s*(?:#{1,6}|[-*+]|\d{1,3}[.)])\s)"
+    begin = r"\n(?=\s*(?:#{1,6}|[-*+]|\d{1,3}[.)])\s|\s*\|)"
     found = [part for block in re.split(r"\n\s*\n", content) for part in re.split(begin, block)]
     return [" ".join(text.split()) for text in found if text.strip()]
 
