@@ -13,6 +13,7 @@ from cotbert_core.files import read_json
 # The settings of the pretraining to show.
 SHOWN = (
     *("method.whole_word", "method.packed_length", "batch_size", "epochs", "max_steps"),
+    "eval_every",
     *("optimizer.learning_rate", "optimizer.warmup_steps", "dropout", "precision", "seed"),
 )
 
@@ -30,11 +31,26 @@ def read_pretraining(encoder: str) -> dict[str, Any] | None:
         "settings": {key: settings["settings"][key] for key in SHOWN},
         "new_encoder": read_json(new) if new.is_file() else None,
         "inputs": [Path(name).name for name in packed["source"]["inputs"]],
+        "prepared": _prepared(packed),
         "sentences": packed["packed"]["sentences"],
         "rows": packed["rows"],
         "digest": digest[:16],
         **_curve(run / "metrics.jsonl"),
     }
+
+
+def _prepared(packed: Mapping[str, Any]) -> str:
+    """Return the options of `cotbert prepare` that chose the sentences."""
+    source, words = packed["source"], ["--max-length", str(packed["max_length"])]
+    if packed["packed"]["by_documents"]:
+        words += ["--documents", "row"]
+    if split := source["cleaning"].get("split"):
+        words += ["--split", split]
+    if steps := source["cleaning"].get("steps"):
+        words += ["--clean", ",".join(steps)]
+    if excluded := [Path(name).name for name in source["exclude"]]:
+        words += ["--exclude", *excluded]
+    return " ".join(words)
 
 
 def _curve(path: Path) -> dict[str, Any]:
@@ -68,13 +84,16 @@ def section(facts: Mapping[str, Any] | None) -> str:
             f"A new encoder (`--new {made['layers']}x{made['hidden']} --vocabulary "
             f"{made['vocabulary']}`), "
         )
+    corpus = ", ".join(facts["inputs"])
+    if "prepared" in facts:
+        corpus += f" (`cotbert prepare {facts['prepared']}`)"
     rows = [
         f"| {step:,} | {tokens} | {'' if loss is None else f'{loss:.3f}'} | {accuracy:.2f} |"
         for step, tokens, loss, accuracy in facts["curve"]
     ]
     return "\n".join(
         [
-            f"{new or 'An encoder '}trained by `cotbert pretrain` on {', '.join(facts['inputs'])}: "
+            f"{new or 'An encoder '}trained by `cotbert pretrain` on {corpus}: "
             f"{facts['sentences']:,} sentences in {facts['rows']:,} rows, {given}. It has seen "
             f"{facts['tokens'] / 1e6:.1f} million tokens in {facts['hours']:.2f} hours; "
             f"SHA-256 of its weights: {facts['digest']}.\n",
