@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from embeddings_folders import write_folder
 
@@ -83,6 +84,18 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     np.testing.assert_allclose(opened.reconstruct(ids[9]), unit(plain)[9], atol=1e-6)
     products = np.argsort(-(queries @ plain.T), axis=1)[:, :10]
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
+
+
+def test_an_index_says_that_it_leaves_passages_out(tmp_path, ids, vectors, folder, capsys):
+    passages = pa.array(
+        [[v.tolist()] for v in vectors], pa.list_(pa.list_(pa.float32(), DIMENSION))
+    )
+    kept = {"passages": passages}
+    whole = write_folder(tmp_path / "passages", ids, vectors, kept, passage_words=60)
+    index(whole, tmp_path / "a", IndexOptions())
+    assert "does not use the passages of these embeddings: `cotbert" in capsys.readouterr().err
+    index(folder, tmp_path / "b", IndexOptions())
+    assert "passages" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])
