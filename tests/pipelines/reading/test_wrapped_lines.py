@@ -63,6 +63,8 @@ def test_texts_are_those_of_the_whole_file(tmp_path, seed, size):
     assert len(set(found.ids)) == len(found.ids)
     assert found.ids == sorted(found.ids)
     assert found.dropped == {}
+    limited = read_all(tmp_path / "a.md", wrapped=True, shard_bytes=size, limit=5)
+    assert limited.texts == found.texts[:5]
     assert len(found.texts) < len(read_all(tmp_path / "a.md").texts), "lines are others"
 
 
