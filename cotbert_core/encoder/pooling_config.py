@@ -102,9 +102,9 @@ def resolve_pooling_config(
     which has no mask, only replaces the text around the sentence. max_length: tokens. None keeps
     the value in the encoder's folder.
     """
-    pooling = PoolingConfig(**load_pooling_config(name))
-    changes: dict[str, Any] = {}
     chosen = resolve_template(template) if isinstance(template, str) else template
+    pooling = PoolingConfig(**load_pooling_config(name, prompted=chosen is None))
+    changes: dict[str, Any] = {}
     if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
         changes = {"template": chosen}
     elif chosen is not None:
@@ -123,17 +123,19 @@ def resolve_pooling_config(
     return pooling
 
 
-def load_pooling_config(name: str) -> dict[str, Any]:
+def load_pooling_config(name: str, *, prompted: bool = True) -> dict[str, Any]:
     """Return the fields of a PoolingConfig for an encoder NAME.
 
-    They come from cotbert.json, or from the modules and the default prompt of a
+    They come from cotbert.json, or from the modules and, if `prompted`, the default prompt of a
     sentence-transformers folder; a folder with neither gives no fields.
     """
     folder = _small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
         return _read_fields(folder)
     if (folder / "modules.json").is_file():
-        return with_default_prompt(sentence_transformers_pooling(folder), folder, name)
+        fields = sentence_transformers_pooling(folder)
+        included = fields.pop("include_prompt", True)
+        return with_default_prompt(fields, folder, name, included) if prompted else fields
     return {}
 
 
@@ -164,13 +166,14 @@ def query_prompt(name: str) -> Template | None:
 
 
 def unused_prompts(name: str) -> str | None:
-    """Return a note on the prompts of an encoder NAME that precede no text unless they are given;
-    None if there are none."""
+    """Return a note on the prompts of an encoder NAME that precede no text unless they are given,
+    without the one for queries (`query_prompt`); None if there are none."""
     folder = _small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
         return None
     prompts, default = named_prompts(folder)
-    others = {key: text for key, text in prompts.items() if text.strip() and key != default}
+    named = {key: text for key, text in prompts.items() if text.strip()}
+    others = {key: text for key, text in named.items() if key not in (default, QUERY)}
     if not others:
         return None
     listed = ", ".join(f"{key} {text!r}" for key, text in others.items())

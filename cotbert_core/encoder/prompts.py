@@ -52,20 +52,21 @@ def template_of(prompt: str, name: str) -> Template:
     return template
 
 
-def with_default_prompt(fields: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
+def with_default_prompt(
+    fields: dict[str, Any], folder: Path, name: str, included: bool
+) -> dict[str, Any]:
     """Return the fields of a PoolingConfig with the default prompt of a folder, if it has one.
 
     fields: those of the folder's modules, whose max_length counts the prompt's tokens too.
+    included: whether the pooling includes the prompt's tokens.
     """
-    included = fields.get("include_prompt", True)
-    fields = {key: value for key, value in fields.items() if key != "include_prompt"}
     prompts, default = named_prompts(folder)
     if default is None or not prompts[default].strip():
         return fields
     if not included:
         raise UserError(
-            f"encoder {name!r} leaves its prompt out of the mean, which is not supported: use "
-            "sentence-transformers to encode with it"
+            f"encoder {name!r} leaves its prompt out of the mean, which is not supported: give "
+            "--template '[X]' to read it without a prompt, or use sentence-transformers"
         )
     template, length = template_of(prompts[default], name), fields.get("max_length")
     if length is not None:

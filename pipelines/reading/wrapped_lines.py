@@ -44,7 +44,10 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
             began, rest = True, tuple(others)
         size += len(line or b"") + 1
         whole = whole and line is not None and size <= MOST_LINE_BYTES
-        held = [*held, line] if whole else []
+        if whole:
+            held.append(line)
+        else:
+            held = []
     if began:
         yield (b" ".join(held) if whole else None, *rest)
 

@@ -119,6 +119,7 @@ def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
     assert note.startswith("note: texts are read with its default prompt 'query: ', and")
     assert note.endswith('document "it\'s a man: "; choose one with --template "it\'s a man: [X]"')
     assert unused_prompts(prompted("query", {"query": "query: ", "document": ""}, name="b")) is None
+    assert unused_prompts(prompted(None, {"query": "query: "}, name="d")) is None
     assert unused_prompts(prompted(None, {}, name="c")) is None
 
 
@@ -151,10 +152,14 @@ def test_prompts_that_cannot_be_used(prompted, changes, message):
     with pytest.raises(UserError) as caught:
         resolve_pooling_config(folder)
     assert message in str(caught.value)
+    given = resolve_pooling_config(folder, "query: [X]")
+    assert (given.template, given.max_length) == (Template("query: [X]"), 22)
 
 
 def test_a_prompt_left_out_of_the_mean_is_refused(prompted):
     with pytest.raises(UserError, match="leaves its prompt out of the mean"):
         resolve_pooling_config(prompted(include_prompt=False))
+    plain = resolve_pooling_config(prompted(name="c", include_prompt=False), "[X]")
+    assert (plain.readout, plain.template) == ("mean", Template("[X]"))
     without = resolve_pooling_config(prompted(None, name="b", include_prompt=False))
     assert without.template is None
