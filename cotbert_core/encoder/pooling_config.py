@@ -15,6 +15,7 @@ from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.prompts import (
     PROMPTS_FILE,
     QUERY,
+    SLOT,
     named_prompts,
     template_of,
     with_default_prompt,
@@ -156,13 +157,20 @@ def own_prompt(name: str) -> Template | None:
     return None if template is None or template.stages else template
 
 
-def query_prompt(name: str) -> Template | None:
-    """Return the prompt of an encoder NAME that sentence-transformers puts before queries alone."""
+def query_prompt(name: str, texts: Template | None) -> Template | None:
+    """Return the prompt of an encoder NAME that sentence-transformers puts before queries alone.
+
+    texts: the template of the texts to search, which must be none or another of its prompts.
+    """
     folder = _small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
         return None
-    prompt = named_prompts(folder)[0].get(QUERY, "")
-    return template_of(prompt, name) if prompt.strip() else None
+    prompts, _ = named_prompts(folder)
+    others = [f"{prompt}{SLOT}" for key, prompt in prompts.items() if key != QUERY]
+    prompt = prompts.get(QUERY, "")
+    if not prompt.strip() or (texts is not None and texts.text not in others):
+        return None
+    return template_of(prompt, name)
 
 
 def unused_prompts(name: str) -> str | None:
@@ -180,7 +188,7 @@ def unused_prompts(name: str) -> str | None:
     how = "no prompt" if default is None else f"its default prompt {prompts[default]!r}"
     return (
         f"note: texts are read with {how}, and the encoder names others: {listed}; choose one with "
-        f"--template {next(iter(others.values())) + '[X]'!r}"
+        f"--template {next(iter(others.values())) + SLOT!r}"
     )
 
 

@@ -16,7 +16,7 @@ from cotbert_core.files import read_object
 from cotbert_core.templates.template_texts import Template
 
 PROMPTS_FILE = "config_sentence_transformers.json"
-QUERY = "query"
+QUERY, SLOT = "query", "[X]"
 
 
 def named_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
@@ -40,7 +40,7 @@ def template_of(prompt: str, name: str) -> Template:
     name: the encoder, for its tokenizer. Raises UserError for a prompt whose last token would
     change with the sentence, which a template cannot express.
     """
-    template = Template(prompt + "[X]")
+    template = Template(prompt + SLOT)
     tokenizer = load_tokenizer(name)
     whole = tokenizer([f"{prompt}a"], None, in_template=False).flat
     parts = [tokenizer([template.parts[0]], None, in_template=False), tokenizer(["a"], None)]

@@ -44,14 +44,13 @@ def query_encoder(
 ) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another.
 
-    template: for queries; None: the model's own prompt for queries, if it has one and the rows were
-    read in the model's own way, else the template of the rows.
+    template: for queries; None: the model's own prompt for queries, if it has one and the rows have
+    none or another of its prompts, else the template of the rows.
     """
     manifest = embeddings.manifest
     name = fetch_model(model or _locate_model(manifest))
     _check_digest(embeddings, name, model is not None)
-    reading = _pooling_arguments(name, manifest)
-    encoder = SentenceEncoder.from_pretrained(name, **reading)
+    encoder = SentenceEncoder.from_pretrained(name, **_pooling_arguments(name, manifest))
     # The number of dimensions before `embed` cut them, if it did.
     dimension = manifest.get("truncated_from", embeddings.dimension)
     if encoder.dimension != dimension:
@@ -59,7 +58,7 @@ def query_encoder(
             f"model {name!r} gives vectors of {encoder.dimension} dimensions and the embeddings "
             f"have {dimension}: give the model that made them with --model"
         )
-    own = None if reading else query_prompt(name)
+    own = query_prompt(name, encoder.pooling.template)
     chosen = own if template is None else resolve_template(template)
     if chosen is None:
         return encoder

@@ -125,13 +125,16 @@ def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
 
 def test_the_prompt_for_queries(prompted, tmp_path):
     folder = prompted(None)
-    template = query_prompt(folder)
+    template = query_prompt(folder, None)
     assert template == Template("query: [X]")
+    assert query_prompt(folder, Template("it's a man: [X]")) == template
+    assert query_prompt(folder, Template("oil is [X]")) is None, "the caller's own"
+    assert query_prompt(folder, template) is None
     expected = theirs(folder, TEXTS[:3], prompt_name="query")
     np.testing.assert_allclose(ours(folder, TEXTS[:3], template=template), expected, atol=1e-6)
-    assert query_prompt(prompted(None, {"query": " "}, name="b")) is None
+    assert query_prompt(prompted(None, {"query": " "}, name="b"), None) is None
     SentenceEncoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
-    assert query_prompt(str(tmp_path / "saved")) is None
+    assert query_prompt(str(tmp_path / "saved"), None) is None
 
 
 @pytest.mark.parametrize(
