@@ -41,8 +41,9 @@ from pipelines.adapting.final_model import (
     save_model,
 )
 from pipelines.adapting.job_record import about, open_folder, params
+from pipelines.adapting.length_notes import length_notes
 from pipelines.adapting.merging import merge
-from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
+from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import train_candidates
@@ -66,9 +67,6 @@ from pipelines.tuning.result import without_result
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5
-# The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
-# the sentences of documentation and of reviews 1 % are longer.
-LONG_ROWS = 0.2
 
 
 class AdaptError(RuntimeError):
@@ -128,7 +126,7 @@ def _run(
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
-    for note in (*notes, *_length_notes(corpus, options)):
+    for note in (*notes, *length_notes(corpus, encoder, options)):
         say(f"note: {note}")
     rows = train_candidates(
         settings,
@@ -175,17 +173,6 @@ def _pretrained(
         again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
         pretrain(settings, corpus, folder, recipe=recipe, resume=resume, **again)
     return str(folder / MODEL)
-
-
-def _length_notes(corpus: Corpus, options: AdaptOptions) -> list[str]:
-    """Return a note if rows that are adapted to as sentences look like longer texts."""
-    cut = corpus.manifest["truncated"]
-    if options.has_documents or cut < LONG_ROWS * len(corpus):
-        return []
-    return [
-        f"{cut:,} of {len(corpus):,} rows have more than {SENTENCE_TOKENS} tokens, and each row is "
-        "adapted to as a sentence: if they are texts of several sentences, give --split LANGUAGE"
-    ]
 
 
 def _model(output: Path, candidate: str) -> Path:

@@ -1,0 +1,47 @@
+"""Notes on texts that are too long for how an adaptation reads them."""
+
+from __future__ import annotations
+
+import math
+
+from cotbert_core.encoder.backbone import load_tokenizer, most_tokens
+from cotbert_core.encoder.pooling_config import readable_pooling
+from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.held_out_file import read_held_out
+
+# The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
+# the sentences of documentation and of reviews 1 % are longer.
+LONG_ROWS = 0.2
+# The share of held-out documents longer than the encoder reads from which the score says less.
+LONG_DOCUMENTS = 0.2
+
+
+def length_notes(corpus: Corpus, encoder: str, options: AdaptOptions) -> list[str]:
+    """Return a note if rows that are adapted to as sentences look like texts, or if documents are
+    longer than the encoder NAME reads."""
+    return _of_documents(corpus, encoder) if options.has_documents else _of_rows(corpus)
+
+
+def _of_rows(corpus: Corpus) -> list[str]:
+    cut = corpus.manifest["truncated"]
+    if cut < LONG_ROWS * len(corpus):
+        return []
+    return [
+        f"{cut:,} of {len(corpus):,} rows have more than {SENTENCE_TOKENS} tokens, and each row is "
+        "adapted to as a sentence: if they are texts of several sentences, give --split LANGUAGE"
+    ]
+
+
+def _of_documents(corpus: Corpus, encoder: str) -> list[str]:
+    limit = readable_pooling(encoder).get("max_length") or most_tokens(encoder)
+    held_out = read_held_out(corpus.path, "test")
+    targets = [held_out.targets[row] for row in held_out.of_documents[0]]
+    long = int((load_tokenizer(encoder)(targets, None).lengths > (limit or math.inf)).sum())
+    if long < LONG_DOCUMENTS * len(targets):
+        return []
+    return [
+        f"{long:,} of {len(targets):,} held-out documents have more than the {limit} tokens that "
+        "the encoder reads, and their ends are found by passages alone (`cotbert embed --passages "
+        "60`): smaller documents, such as --documents paragraph, are learnt and found better"
+    ]
