@@ -19,6 +19,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
@@ -109,6 +110,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         job = replace(job, storage=replace(job.storage, scale=scale))
     workers = _embed_blocks(job, work, ledger)
     lost = ledger.lost_rows(job.plan).warnings()
+    lost += vocabulary_warnings(ledger.counts, Path(job.options.model).name)
     _say_warnings(lost)
     if not ledger.counts["rows"]:
         shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping

@@ -20,6 +20,7 @@ from typing import Any
 from cotbert_core.encoder.backbone import check_max_length, load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
 from pipelines.preparing.document_summary import finish_documents
@@ -163,11 +164,12 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     warnings += _shown(first_pass.lost.warnings())
     counts = first_pass.counts
     counts += driver.choose_rows(len(plan.shards), options, work)
-    counts += driver.write_parts(job.tokenizer.json, options, first_pass.kept.tolist(), work)
+    counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
     if not counts["rows"]:
         raise UserError(
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
+    warnings += _shown(vocabulary_warnings(counts, Path(options.encoder).name))
     documents = finish_documents(options, work)
     warnings += _shown(documents.warnings)
     manifest = corpus_manifest(job, first_pass, counts, documents, warnings)

@@ -24,6 +24,7 @@ from cotbert_core.evaluation.passages import Passages, cut_passages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.templates.vocabulary_fit import vocabulary_counts
 from pipelines.embedding.quantization import sums_of_runs
 
 
@@ -62,7 +63,7 @@ def encode_block(
     long = ids.lengths > encoder.max_length
     used = ~long if on_long == "error" else np.ones(len(long), bool)
     rows = np.flatnonzero(used[index])
-    counts: Counter[str] = Counter()
+    counts = vocabulary_counts(distinct, ids, encoder.backbone.tokenizer.hf.unk_token_id)
     if not used.all():
         ids = ids.take(np.flatnonzero(used))
     number = None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.preparing import document_rows, duplicates
 from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.near_duplicates import NearDuplicates
@@ -127,7 +128,10 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
 
 
 def write_parts(
-    tokenizer_json: str, options: PrepareOptions, kept: Sequence[int], work: ResumableOutput
+    tokenizer: SentenceTokenizer,
+    options: PrepareOptions,
+    kept: Sequence[int],
+    work: ResumableOutput,
 ) -> Counter[str]:
     """Run the second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
@@ -138,7 +142,7 @@ def write_parts(
     progress = Progress("prepare", sum(rows for _, rows in units), "sentences")
     progress.start_at(_gone_through(counts))
     task = WritePart(
-        tokenizer_json,
+        tokenizer.json,
         options.max_length,
         options.clean,
         str(work.scratch),
@@ -147,6 +151,7 @@ def write_parts(
         numbers,
         placed=options.documents is not None or options.hold_out is not None,
         documents=options.documents is not None,
+        unknown=tokenizer.hf.unk_token_id,
     )
     for row in map_shards(task, len(numbers)):
         counts += row["counts"]

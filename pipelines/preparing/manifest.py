@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from cotbert_core.messages.redaction import without_credentials
-from cotbert_core.templates.tokenizing import PlainTokenizer
+from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.driver import FirstPass
@@ -32,7 +32,7 @@ class CorpusJob:
     options: PrepareOptions
     plan: ReadPlan
     rules: Rules
-    tokenizer: PlainTokenizer
+    tokenizer: SentenceTokenizer
 
     @cached_property
     def stamps(self) -> dict[str, list[int]]:

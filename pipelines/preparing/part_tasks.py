@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
+from cotbert_core.templates.vocabulary_fit import vocabulary_counts
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.document_rows import read_places
 from pipelines.preparing.duplicates import KEPT, read_flags
@@ -96,7 +97,8 @@ class WritePart:
 
     The counts include the number of sentences of each LENGTH in tokens, up to max_length and more.
     output: folder of the parts. placed: whether the rows have a PLACE. documents: whether the part
-    has the columns PLACES. Held-out rows are written to the scratch file part-N.held.
+    has the columns PLACES. unknown: id of the unknown token. Held-out rows are written to the
+    scratch file part-N.held.
     """
 
     tokenizer_json: str
@@ -108,6 +110,7 @@ class WritePart:
     numbers: tuple[int, ...]
     placed: bool = False
     documents: bool = False
+    unknown: int | None = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         number = self.numbers[int(row["id"])]
@@ -156,7 +159,9 @@ class WritePart:
         texts, places = (texts[:-2], texts[-2:]) if self.placed else (texts, [])
         # One token more than the part will have, to know which texts are truncated.
         longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
-        tokens = [tokenizer(column.to_pylist(), longest) for column in texts]
+        first, *others = (column.to_pylist() for column in texts)
+        tokens = [tokenizer(column, longest) for column in (first, *others)]
+        counts.update(vocabulary_counts(first, tokens[0], self.unknown, longest - 1))
         filled = filled_rows(tokens, self.bounds, counts)
         if len(filled) < len(ids):
             chosen = pa.array(filled)

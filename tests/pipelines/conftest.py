@@ -12,6 +12,8 @@ from typing import Any
 import mlflow_server
 import pytest
 
+from cotbert_core.templates import vocabulary_fit
+
 MLFLOW_STORE = "MLFLOW_TRACKING_URI"
 
 
@@ -22,6 +24,12 @@ recipe: quickstart
 settings:
   optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e+30]}
 """
+
+
+@pytest.fixture(autouse=True)
+def no_warnings_of_the_vocabulary(monkeypatch):
+    """That of the tiny encoders, of a few words of English, fits no text."""
+    monkeypatch.setattr(vocabulary_fit, "LEAST_TOKENS", 1 << 40)
 
 
 @pytest.fixture(autouse=True)
