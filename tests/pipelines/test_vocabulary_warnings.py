@@ -19,6 +19,7 @@ def counted(monkeypatch):
     monkeypatch.setattr(vocabulary_fit, "MOST_UNKNOWN", 0.5)
 
 
+@pytest.mark.usefixtures("unrecorded")
 @pytest.mark.parametrize(("sentence", "said"), [(RUSSIAN, True), (ENGLISH, False)])
 def test_a_user_is_told_before_anything_is_trained(tmp_path, bert_folder, capsys, sentence, said):
     (tmp_path / "a.txt").write_text("\n".join(map(sentence.format, range(60))))

@@ -17,7 +17,7 @@ WORDS = "the man saw the penguin on the ice while the children watch the dogs in
 
 
 @pytest.fixture
-def notes(tmp_path, bert_folder):
+def notes(tmp_path, bert_folder, unrecorded):
     """Of an adaptation to texts of so many sentences."""
 
     def of(sizes, **options):

@@ -130,6 +130,7 @@ def test_wrapped_lines_are_noticed(tmp_path, content, found):
     assert plan([str(tmp_path / "a.txt")], wrapped=True).found.wrapped == []
 
 
+@pytest.mark.usefixtures("unrecorded")
 def test_sentences_go_over_lines(tmp_path, bert_folder, capsys):
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text(f"{WRAPPED} He has {number} dogs.\n")
