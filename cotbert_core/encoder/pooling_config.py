@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,9 +16,8 @@ from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.prompts import (
     PROMPTS_FILE,
     QUERY,
-    SLOT,
     named_prompts,
-    template_of,
+    prompt_template,
     with_default_prompt,
 )
 from cotbert_core.encoder.sentence_transformers_pooling import (
@@ -151,10 +151,15 @@ def readable_pooling(name: str) -> dict[str, Any]:
         return {}
 
 
+def prompt_of(fields: Mapping[str, Any]) -> Template | None:
+    """Return the template without a mask in the fields of a PoolingConfig, if there is one."""
+    template: Template | None = fields.get("template")
+    return None if template is None or template.stages else template
+
+
 def own_prompt(name: str) -> Template | None:
     """Return the template without a mask with which an encoder NAME reads sentences, if any."""
-    template: Template | None = readable_pooling(name).get("template")
-    return None if template is None or template.stages else template
+    return prompt_of(readable_pooling(name))
 
 
 def query_prompt(name: str, texts: Template | None) -> Template | None:
@@ -162,24 +167,18 @@ def query_prompt(name: str, texts: Template | None) -> Template | None:
 
     texts: the template of the texts to search, which must be none or another of its prompts.
     """
-    folder = _small_files(name)
-    if (folder / POOLING_CONFIG_FILE).is_file():
-        return None
-    prompts, _ = named_prompts(folder)
-    others = [f"{prompt}{SLOT}" for key, prompt in prompts.items() if key != QUERY]
+    prompts, _ = _prompts(name)
+    others = [prompt + Template.slot for key, prompt in prompts.items() if key != QUERY]
     prompt = prompts.get(QUERY, "")
     if not prompt.strip() or (texts is not None and texts.text not in others):
         return None
-    return template_of(prompt, name)
+    return prompt_template(prompt, name)[0]
 
 
 def unused_prompts(name: str) -> str | None:
     """Return a note on the prompts of an encoder NAME that precede no text unless they are given,
     without the one for queries (`query_prompt`); None if there are none."""
-    folder = _small_files(name)
-    if (folder / POOLING_CONFIG_FILE).is_file():
-        return None
-    prompts, default = named_prompts(folder)
+    prompts, default = _prompts(name)
     named = {key: text for key, text in prompts.items() if text.strip()}
     others = {key: text for key, text in named.items() if key not in (default, QUERY)}
     if not others:
@@ -188,8 +187,17 @@ def unused_prompts(name: str) -> str | None:
     how = "no prompt" if default is None else f"its default prompt {prompts[default]!r}"
     return (
         f"note: texts are read with {how}, and the encoder names others: {listed}; choose one with "
-        f"--template {next(iter(others.values())) + SLOT!r}"
+        f"--template {next(iter(others.values())) + Template.slot!r}"
     )
+
+
+def _prompts(name: str) -> tuple[dict[str, str], str | None]:
+    """Return the named prompts of an encoder NAME, and the name of the default one.
+
+    A folder of this package has none: its prompt is in its template.
+    """
+    folder = _small_files(name)
+    return ({}, None) if (folder / POOLING_CONFIG_FILE).is_file() else named_prompts(folder)
 
 
 def _read_fields(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cotbert_core.files import read_object
 from cotbert_core.templates.template_texts import Template
 
 PROMPTS_FILE = "config_sentence_transformers.json"
-QUERY, SLOT = "query", "[X]"
+QUERY = "query"
 
 
 def named_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
@@ -34,22 +34,22 @@ def named_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     return prompts, default
 
 
-def template_of(prompt: str, name: str) -> Template:
-    """Return a template that gives a sentence the same tokens as a prompt before it.
+def prompt_template(prompt: str, name: str) -> tuple[Template, int]:
+    """Return a template that gives a sentence the same tokens as a prompt before it, and how many
+    tokens the prompt has.
 
     name: the encoder, for its tokenizer. Raises UserError for a prompt whose last token would
     change with the sentence, which a template cannot express.
     """
-    template = Template(prompt + SLOT)
-    tokenizer = load_tokenizer(name)
-    whole = tokenizer([f"{prompt}a"], None, in_template=False).flat
-    parts = [tokenizer([template.parts[0]], None, in_template=False), tokenizer(["a"], None)]
-    if whole.tolist() != [token for part in parts for token in part.flat.tolist()]:
+    template, tokenizer = Template(prompt + Template.slot), load_tokenizer(name)
+    whole = tokenizer([f"{prompt}a"], None, in_template=False).flat.tolist()
+    before = tokenizer([template.parts[0]], None, in_template=False).flat.tolist()
+    if whole != before + tokenizer(["a"], None).flat.tolist():
         raise UserError(
             f"encoder {name!r} has the default prompt {prompt!r}, which its tokenizer joins with "
             "the sentence: end the prompt in a blank, or give --template"
         )
-    return template
+    return template, len(before)
 
 
 def with_default_prompt(
@@ -68,9 +68,8 @@ def with_default_prompt(
             f"encoder {name!r} leaves its prompt out of the mean, which is not supported: give "
             "--template '[X]' to read it without a prompt, or use sentence-transformers"
         )
-    template, length = template_of(prompts[default], name), fields.get("max_length")
+    (template, taken), length = prompt_template(prompts[default], name), fields.get("max_length")
     if length is not None:
-        taken = len(load_tokenizer(name)([template.parts[0]], None, in_template=False).flat)
         if taken >= length:
             raise UserError(
                 f"encoder {name!r} takes {length} tokens and its default prompt has {taken}: "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
-from cotbert_core.encoder.pooling_config import PoolingConfig, own_prompt, readable_pooling
+from cotbert_core.encoder.pooling_config import PoolingConfig, prompt_of, readable_pooling
 from cotbert_core.method_settings.bases import BareSettings, HeadName
 from cotbert_core.methods.contrastive import Contrastive, View
 from cotbert_core.settings import TrainSettings, flatten
@@ -47,10 +47,11 @@ def plain_pooling_config(
     prompt and the maximum length of the original encoder, as in sentence-transformers, so that
     scores before and after training are comparable.
     """
+    own = readable_pooling(settings.encoder)
     return PoolingConfig(
         readout,
-        own_prompt(settings.encoder),
-        max_length=readable_pooling(settings.encoder).get("max_length"),
+        prompt_of(own),
+        max_length=own.get("max_length"),
         blank=True,
         head=head,
         method=settings.method.name,

@@ -1,4 +1,4 @@
-"""Templates as text: one slot for the sentence, and masks, the last of which is read, or none.
+"""Templates as text: one slot for the sentence, and any number of masks; the last one is read.
 
 A template without a mask is a prompt, such as E5's "query: [X]": the encoder pools all tokens.
 
@@ -50,13 +50,14 @@ class Template:
         before, after = self.text.split(self.slot)
         return before.rstrip(), after
 
-    def require_mask(self) -> None:
-        """Raise UserError if the template has no mask, where the sentence vector is read."""
+    def require_mask(self) -> Template:
+        """Return the template; UserError if it has no mask, where the sentence vector is read."""
         if self.stages == 0:
             raise UserError(
                 f"template {self.text!r} has no {self.mask}: the sentence vector is read at the "
                 f"last one; add {self.mask} to the text"
             )
+        return self
 
     @property
     def at_inference(self) -> Template:

@@ -32,16 +32,15 @@ def vocabulary_counts(
     unknown: id of the unknown token, None for a vocabulary without one. max_length: texts with more
     tokens, which are cut, are left out; None: no text is cut.
     """
-    whole = np.ones(len(ids), bool) if max_length is None else ids.lengths <= max_length
-    rows = np.flatnonzero(whole)
-    kept = ids if whole.all() else ids.take(rows)
-    found = [texts[row] for row in rows.tolist()]
+    if max_length is not None and (ids.lengths > max_length).any():
+        rows = np.flatnonzero(ids.lengths <= max_length)
+        ids, texts = ids.take(rows), [texts[row] for row in rows.tolist()]
     return Counter(
         {
-            TOKENS: len(kept.flat),
-            UNKNOWN: 0 if unknown is None else int((kept.flat == unknown).sum()),
-            CHARACTERS: sum(map(len, found)),
-            WORDS: sum(text.count(" ") + 1 for text in found),
+            TOKENS: len(ids.flat),
+            UNKNOWN: 0 if unknown is None else int((ids.flat == unknown).sum()),
+            CHARACTERS: sum(map(len, texts)),
+            WORDS: sum(text.count(" ") + 1 for text in texts),
         }
     )
 

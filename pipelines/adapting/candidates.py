@@ -72,8 +72,8 @@ def supported(
 ) -> tuple[dict[str, TrainSettings], list[str]]:
     """Return the candidates that can be trained, and notes for the user, each once.
 
-    One that the encoder does not support is left out with a note. Raises UserError for it if the
-    user has named the candidates, and if there is no other.
+    One that the encoder does not support is left out with a note. Raises UserError for it instead
+    if the user named the candidates, or if all of them are refused.
     """
     notes, refused = list[str](), dict[str, UserError]()
     for name, one in settings.items():

@@ -195,10 +195,8 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     if item.startswith((docstrings.PREFIX, hub_datasets.PREFIX)):
         return [item], []
     found, others = locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
-    about = [name for name in found if locations.suffixes(name)[0] in ABOUT_DATA]
-    if len(about) == len(found):
-        return found, others
-    return [name for name in found if name not in set(about)], [*others, *about]
+    data = [name for name in found if locations.suffixes(name)[0] not in ABOUT_DATA]
+    return (data, [*others, *(set(found) - set(data))]) if data else (found, others)
 
 
 def all_have_integers(plan: ReadPlan, column: str) -> bool:

@@ -13,12 +13,12 @@ from pipelines.reading.line_reader import MOST_LINE_BYTES
 _BEGINS = re.compile(rb"\s*(?:(?:#{1,6}|[-*+]|\xe2\x80\xa2|\d{1,3}[.)])\s|\|)")
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
-# The first word of a line that goes on with a sentence.
+# The first word of a line that continues a sentence.
 _LOWER = re.compile(rb"\s*([a-z]\S*)")
 _BLANK = re.compile(rb"\n\s*\n")
 _SENTENCE_END = re.compile(rb"[.?!][\"')\]]*(?:\s|$)")
-# Lines look wrapped if at least this share, and this many, of those that follow another one go on
-# with its sentence.
+# Lines look wrapped if at least this share of them, and this many, continue the sentence of the
+# line before.
 LEAST_SHARE, LEAST_LINES = 0.3, 3
 # They are no sentences if fewer than this share have a place where one ends.
 LEAST_ENDS = 0.2
@@ -32,24 +32,27 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """
     held: list[bytes] = []
     rest: tuple[Any, ...] = ()
-    size, whole, began = 0, True, False
+    size = 0
     for line, *others in rows:
         blank = line is not None and not line.strip()
-        if began and (blank or _BEGINS.match(line or b"")):
-            yield (b" ".join(held) if whole else None, *rest)
-            held, size, whole, began = [], 0, True, False
+        if size and (blank or _BEGINS.match(line or b"")):
+            yield _joined(held, size), *rest
+            held, size = [], 0
         if blank:
             continue
-        if not began:
-            began, rest = True, tuple(others)
-        size += len(line or b"") + 1
-        whole = whole and line is not None and size <= MOST_LINE_BYTES
-        if whole:
+        if not size:
+            rest = tuple(others)
+        size += 1 + (MOST_LINE_BYTES if line is None else len(line))
+        if size <= MOST_LINE_BYTES:
             held.append(line)
         else:
             held = []
-    if began:
-        yield (b" ".join(held) if whole else None, *rest)
+    if size:
+        yield _joined(held, size), *rest
+
+
+def _joined(lines: list[bytes], size: int) -> bytes | None:
+    return b" ".join(lines) if size <= MOST_LINE_BYTES else None
 
 
 def looks_wrapped(head: bytes) -> bool:

@@ -80,9 +80,7 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
 
 def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     if options.template is not None:
-        template = resolve_template(options.template)
-        template.require_mask()
-        return template
+        return resolve_template(options.template).require_mask()
     stored: Template | None = load_pooling_config(options.encoder).get("template")
     if stored is not None and stored.stages:
         return stored

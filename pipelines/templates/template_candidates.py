@@ -88,13 +88,7 @@ def read_prefixes(path: Path) -> tuple[str, ...]:
 
 def read_templates(path: Path) -> tuple[str, ...]:
     """Read whole templates (names or texts), one per line; UserError names an invalid line."""
-    return _read_choices(path, "templates", _template_text)
-
-
-def _template_text(line: str) -> str:
-    template = resolve_template(line)
-    template.require_mask()
-    return template.text
+    return _read_choices(path, "templates", lambda line: resolve_template(line).require_mask().text)
 
 
 def complete_prefix(line: str) -> str:

@@ -16,6 +16,7 @@ from cotbert_core.training.batches import Batch
 WIDE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 FAMILIES = {
     "albert": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
+    "camembert": {**WIDE, "num_hidden_layers": 2},
     "deberta-v2": {**WIDE, "num_hidden_layers": 2, "relative_attention": True},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
     "electra": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
@@ -27,6 +28,7 @@ FAMILIES = {
     },
     "mpnet": {**WIDE, "num_hidden_layers": 2},
     "nomic_bert": {**WIDE, "num_hidden_layers": 2},
+    "xlm-roberta": {**WIDE, "num_hidden_layers": 2},
 }
 
 
