@@ -68,6 +68,7 @@ def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
     model(own).loss.backward()
     found = [p.grad.flatten() for p in method.parameters() if p.grad is not None]
     torch.save(torch.cat(found).cpu(), setup.home / f"gradient-{rank}.pt")
+    torch.distributed.barrier()  # taken down alone, gloo now and then aborts the other
     torch.distributed.destroy_process_group()
 
 

@@ -97,6 +97,7 @@ def forked_workers() -> Iterator[None]:
         m.setenv("COTBERT_FORKS", path)
         m.setenv("PYTHONPATH", str(forking), prepend=os.pathsep)
         yield
+        server.terminate()
         server.communicate()
 
 

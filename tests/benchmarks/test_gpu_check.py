@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from forked import Command
+from worker_pair import run_pair
 
 from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
@@ -56,9 +56,7 @@ def test_attention_speed_and_waits(setup):
 
 @pytest.mark.real
 def test_ddp_on_two_processes(setup, monkeypatch):
-    """Forked: started anew they import torch for 15 s."""
-    forked = partial(torch.multiprocessing.start_processes, start_method="fork")
-    monkeypatch.setattr(torch.multiprocessing, "spawn", forked)
+    monkeypatch.setattr(torch.multiprocessing, "spawn", run_pair)
     found = list(gpu_jobs.data_parallel(setup))
     assert [check.ok for check in found] == [True, True]
     assert {check.limit for check in found} == {"<= 1e-04"}

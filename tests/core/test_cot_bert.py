@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from worker_pair import run_pair
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
@@ -127,7 +128,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     loss = one(Batch(Ragged.from_lists(lists), documents=documents)).loss
     loss.backward()
     shared = (settings, lists, documents, str(tmp_path))
-    torch.multiprocessing.start_processes(_one_of_two, shared, nprocs=2, start_method="fork")
+    run_pair(_one_of_two, shared)
     expected = gradients(one)
     for own in (0, 1):
         mean, its_rank, size, found = torch.load(tmp_path / f"{own}.pt")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from worker_pair import run_pair
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
@@ -78,7 +79,7 @@ def test_two_processes_have_the_curves_of_one(
     lists = [row.tolist() for row in load_backbone(folder).tokenizer(sentences, 8)]
     expected = [curve(one, lists) for one in settings]
     shared = (settings, lists, str(tmp_path))
-    torch.multiprocessing.start_processes(one_of_two, shared, nprocs=2, start_method="fork")
+    run_pair(one_of_two, shared)
     for rank in (0, 1):
         found = torch.load(tmp_path / f"{rank}.pt")
         for name, one, two in zip(NAMES, expected, found, strict=True):

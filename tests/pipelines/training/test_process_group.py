@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 from datetime import timedelta
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from listening import listeners
 from ray.train.torch import TorchConfig
+from worker_pair import fork_server
 
 from cluster.nodes import free_ports
 from pipelines.training import process_group
@@ -37,19 +37,17 @@ def work(private: bool, rank: int, port: int, pipe) -> None:
 @pytest.mark.parametrize("private", [True, False])
 def test_the_store_listens_on_loopback_alone(private):
     [port] = free_ports(1)
-    context = multiprocessing.get_context("fork")
+    context = fork_server()
     pipes = [context.Pipe() for _ in range(2)]
     workers = [
         context.Process(target=work, args=(private, rank, port, theirs))
         for rank, (_, theirs) in enumerate(pipes)
     ]
-    inherited = {one.port for one in listeners([os.getpid()])}
     for worker in workers:
         worker.start()
     try:
         assert [own.recv() for own, _ in pipes] == [3.0, 3.0]
-        opened = listeners(worker.pid for worker in workers)
-        found = {one for one in opened if one.port not in inherited}
+        found = set(listeners(worker.pid for worker in workers))
     finally:
         for (own, _), worker in zip(pipes, workers, strict=True):
             own.send(None)
