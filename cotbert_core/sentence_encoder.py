@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, apply_head, load_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
+from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import Denoise
@@ -89,6 +91,31 @@ class SentenceEncoder:
     def dimension(self) -> int:
         """The size D of a vector."""
         return self.backbone.hidden_size
+
+    @cached_property
+    def for_queries(self) -> SentenceEncoder | None:
+        """The encoder with the template for queries; None if they are read like other texts.
+
+        Raises UserError for a prompt that this encoder's tokenizer joins with a sentence.
+        """
+        query = self.pooling.query
+        if query is None:
+            return None
+        prompt_tokens(query, self.backbone.tokenizer, self.backbone.name)
+        return self.with_template(query)
+
+    def functions(
+        self, precision: Precision = "auto"
+    ) -> tuple[Callable[[Sequence[str]], np.ndarray], Callable[[Sequence[str]], np.ndarray] | None]:
+        """Return `encode` for texts and for queries, None if these are read like other texts."""
+        queries = self.for_queries
+        of_queries = None if queries is None else partial(queries.encode, precision=precision)
+        return partial(self.encode, precision=precision), of_queries
+
+    def with_template(self, template: Template) -> SentenceEncoder:
+        """Return the encoder with another template, and otherwise the same pooling."""
+        pooling = replace(self.pooling, template=template, query=None)
+        return SentenceEncoder(self.backbone, pooling, self.head)
 
     def encode(
         self,

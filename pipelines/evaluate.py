@@ -122,8 +122,8 @@ def _score(
     params, label = _params(options) | readout.used, _label(options, readout)
     name = tracking.run_name("evaluate", label)
     with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
-        encode = counted if sample is None else transformed(options, counted, sample)
-        scored = data.score(encode, options.resamples)
+        encode, for_queries = transformed(options, counted, sample, readout.for_queries)
+        scored = data.score(encode, options.resamples, for_queries)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
         run.metrics(_flat_metrics(result))
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}

@@ -267,6 +267,19 @@ def encoder_folder(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(f"{request.param}_folder"))
 
 
+@pytest.fixture(scope="session")
+def queried_folder(bert_folder: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The random BERT with a prompt for queries."""
+    from cotbert_core import SentenceEncoder, Template
+    from cotbert_core.encoder.backbone import load_backbone
+    from cotbert_core.encoder.pooling_config import PoolingConfig
+
+    folder = tmp_path_factory.mktemp("bert") / "queried"
+    pooling = PoolingConfig("mean", query=Template("What do you want? [X]"))
+    SentenceEncoder(load_backbone(bert_folder), pooling).save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.fixture
 def family(encoder_folder: str, roberta_folder: str) -> str:
     """Of the encoder folder: `cot-roberta` or `cot-bert`, the prefix of its templates' names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -34,7 +35,13 @@ POOLING_CONFIG_FILE = "cotbert.json"
 # The format of folders with trained prefixes, unknown to versions that would ignore them.
 PREFIXED_FORMAT = 2
 # The fields that are reset when the readout or template is replaced.
-_REPLACED: dict[str, Any] = {"normalize": False, "denoise": "none", "head": None, "last": ()}
+_REPLACED: dict[str, Any] = {
+    "query": None,
+    "normalize": False,
+    "denoise": "none",
+    "head": None,
+    "last": (),
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class PoolingConfig:
     `cotbert_core.encoder.heads`. blank: put a blank before a sentence for a byte-level tokenizer
     even without a template. empty_blank: put that blank into a template for an empty sentence too,
     as the released code does. last: pairs of token ids, see `BoundTemplate`. method, settings: how
-    the encoder was trained, for information.
+    the encoder was trained, for information. query: the template of queries, by which other texts
+    are found; None: they are read like other texts.
     """
 
     readout: str = "mean"
@@ -64,6 +72,7 @@ class PoolingConfig:
     last: tuple[tuple[int, int], ...] = ()
     method: str | None = None
     settings: dict[str, Any] | None = None
+    query: Template | None = None
 
     def __post_init__(self) -> None:
         if self.readout not in READOUTS:
@@ -72,6 +81,11 @@ class PoolingConfig:
             if self.template is None:
                 raise UserError("readout is 'mask' and there is no template: give a template too")
             self.template.require_mask()
+        if self.query is not None and (self.readout == "mask" or self.query.stages):
+            raise UserError(
+                f"the template of queries is {self.query.text!r} and the readout {self.readout}: "
+                "only a template without [MASK] can be another one for queries"
+            )
         if self.denoise not in (*DENOISERS, "none"):
             raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
         if self.head is not None and self.head not in HEADS:
@@ -108,6 +122,8 @@ def resolve_pooling_config(
     changes: dict[str, Any] = {}
     if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
         changes = {"template": chosen}
+        with suppress(UserError):  # the prompts of the folder are not usable, and not needed
+            changes["query"] = _query_template(name, chosen)
     elif chosen is not None:
         changes = {"readout": readout or "mask", "full_stop": chosen.stages > 0}
         changes |= {"max_length": None, "template": chosen, **_REPLACED}
@@ -127,7 +143,7 @@ def resolve_pooling_config(
 def load_pooling_config(name: str, *, prompted: bool = True) -> dict[str, Any]:
     """Return the fields of a PoolingConfig for an encoder NAME.
 
-    They come from cotbert.json, or from the modules and, if `prompted`, the default prompt of a
+    They come from cotbert.json, or from the modules and, if `prompted`, the prompts of a
     sentence-transformers folder; a folder with neither gives no fields.
     """
     folder = _small_files(name)
@@ -136,7 +152,10 @@ def load_pooling_config(name: str, *, prompted: bool = True) -> dict[str, Any]:
     if (folder / "modules.json").is_file():
         fields = sentence_transformers_pooling(folder)
         included = fields.pop("include_prompt", True)
-        return with_default_prompt(fields, folder, name, included) if prompted else fields
+        if not prompted:
+            return fields
+        fields = with_default_prompt(fields, folder, name, included)
+        return {**fields, "query": _query_template(name, fields.get("template"))}
     return {}
 
 
@@ -162,22 +181,29 @@ def own_prompt(name: str) -> Template | None:
     return prompt_of(readable_pooling(name))
 
 
-def query_prompt(name: str, texts: Template | None) -> Template | None:
-    """Return the prompt of an encoder NAME that sentence-transformers puts before queries alone.
+def query_template(name: str) -> Template | None:
+    """Return the template without a mask with which an encoder NAME reads queries alone, if any."""
+    template: Template | None = readable_pooling(name).get("query")
+    return template
 
-    texts: the template of the texts to search, which must be none or another of its prompts.
+
+def _query_template(name: str, texts: Template | None) -> Template | None:
+    """Return the prompt of an encoder NAME for queries alone, or None.
+
+    texts: the template of other texts, which must be none or another of its prompts.
     """
     prompts, _ = _prompts(name)
     others = [prompt + Template.slot for key, prompt in prompts.items() if key != QUERY]
     prompt = prompts.get(QUERY, "")
     if not prompt.strip() or (texts is not None and texts.text not in others):
         return None
-    return prompt_template(prompt, name)[0]
+    template = prompt_template(prompt)
+    return None if template == texts else template
 
 
 def unused_prompts(name: str) -> str | None:
     """Return a note on the prompts of an encoder NAME that precede no text unless they are given,
-    without the one for queries (`query_prompt`); None if there are none."""
+    without the one for queries; None if there are none."""
     prompts, default = _prompts(name)
     named = {key: text for key, text in prompts.items() if text.strip()}
     others = {key: text for key, text in named.items() if key not in (default, QUERY)}
@@ -224,7 +250,7 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name in ("denoise", "head") and isinstance(value, str):
             continue  # PoolingConfig checks the names itself
-        if name == "template" and value is not None:
+        if name in ("template", "query") and value is not None:
             if not isinstance(value, dict) or "text" not in value or set(value) - known:
                 raise invalid_value(file, name, value)
             if not all(isinstance(part, str) and part for part in value.values()):
@@ -238,8 +264,8 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     length = values.get("max_length")
     if length is not None and length < 1:
         raise invalid_value(file, "max_length", length)
-    template = values.get("template")
-    return values | {"template": template and Template(**template)}
+    templates = {name: values.get(name) for name in ("template", "query")}
+    return values | {name: value and Template(**value) for name, value in templates.items()}
 
 
 def _small_files(name: str) -> Path:
@@ -263,4 +289,7 @@ def save_pooling_config(pooling: PoolingConfig, folder: Path, *, prefixed: bool 
     prefixed: whether the folder has trained prefixes.
     """
     version = {"format": PREFIXED_FORMAT if prefixed else 1}
-    write_json(folder / POOLING_CONFIG_FILE, version | asdict(pooling))
+    values = asdict(pooling)
+    if pooling.query is None:  # unknown to versions that read all others
+        del values["query"]
+    write_json(folder / POOLING_CONFIG_FILE, version | values)

@@ -1,8 +1,8 @@
 """Prompts: the texts that an encoder expects before a sentence, such as E5's "query: ".
 
 A sentence-transformers folder names them in config_sentence_transformers.json. The default prompt
-precedes every sentence, so it is part of how the encoder reads one; the others are for the caller
-to choose, and `cotbert search` puts the one named query before its queries.
+precedes every sentence, so it is part of how the encoder reads one; the one named query precedes
+queries, the short texts by which others are searched; the rest are for the caller to choose.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_object
 from cotbert_core.templates.template_texts import Template
+from cotbert_core.templates.tokenizing import SentenceTokenizer
 
 PROMPTS_FILE = "config_sentence_transformers.json"
-QUERY = "query"
+QUERY, DOCUMENT = "query", "document"
 
 
 def named_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
@@ -34,22 +35,31 @@ def named_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     return prompts, default
 
 
-def prompt_template(prompt: str, name: str) -> tuple[Template, int]:
-    """Return a template that gives a sentence the same tokens as a prompt before it, and how many
-    tokens the prompt has.
+def prompt_template(prompt: str) -> Template:
+    """Return the template that puts a prompt before a sentence."""
+    return Template(prompt + Template.slot)
 
-    name: the encoder, for its tokenizer. Raises UserError for a prompt whose last token would
-    change with the sentence, which a template cannot express.
+
+def prompt_of_template(template: Template) -> str:
+    """Return the prompt of a template of `prompt_template`."""
+    return template.text.removesuffix(template.slot)
+
+
+def prompt_tokens(template: Template, tokenizer: SentenceTokenizer, name: str) -> int:
+    """Return how many tokens a prompt has, in a template of `prompt_template`.
+
+    name: the encoder, for the error. Raises UserError for a prompt whose last token would change
+    with the sentence: a template does not give the same tokens as the prompt before the sentence.
     """
-    template, tokenizer = Template(prompt + Template.slot), load_tokenizer(name)
+    prompt = prompt_of_template(template)
     whole = tokenizer([f"{prompt}a"], None, in_template=False).flat.tolist()
     before = tokenizer([template.parts[0]], None, in_template=False).flat.tolist()
     if whole != before + tokenizer(["a"], None).flat.tolist():
         raise UserError(
-            f"encoder {name!r} has the default prompt {prompt!r}, which its tokenizer joins with "
-            "the sentence: end the prompt in a blank, or give --template"
+            f"encoder {name!r} has the prompt {prompt!r}, which its tokenizer joins with the "
+            "sentence: end the prompt in a blank, or give --template"
         )
-    return template, len(before)
+    return len(before)
 
 
 def with_default_prompt(
@@ -68,7 +78,8 @@ def with_default_prompt(
             f"encoder {name!r} leaves its prompt out of the mean, which is not supported: give "
             "--template '[X]' to read it without a prompt, or use sentence-transformers"
         )
-    (template, taken), length = prompt_template(prompts[default], name), fields.get("max_length")
+    template, length = prompt_template(prompts[default]), fields.get("max_length")
+    taken = prompt_tokens(template, load_tokenizer(name), name)
     if length is not None:
         if taken >= length:
             raise UserError(

@@ -140,9 +140,14 @@ class EncoderScores:
     both: HeldOutScores | None = None
 
 
-def score_held_out(encode: Encode, held_out: HeldOut) -> HeldOutScores:
-    """Return the scores of an encoder; each distinct text is encoded once."""
-    queries, targets, _ = _unit_vectors(encode, held_out, [])
+def score_held_out(
+    encode: Encode, held_out: HeldOut, for_queries: Encode | None = None
+) -> HeldOutScores:
+    """Return the scores of an encoder; each distinct text is encoded once.
+
+    for_queries: encodes the queries; None: as other texts.
+    """
+    queries, targets, _ = _unit_vectors(encode, for_queries, held_out, [])
     return _scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
 
 
@@ -151,12 +156,21 @@ def score_keywords(held_out: HeldOut, keywords: KeywordScores) -> HeldOutScores:
     return _scores(held_out, lambda rows: [keywords.block(rows)])[0]
 
 
-def score_searches(encode: Encode, held_out: HeldOut, keywords: KeywordScores) -> EncoderScores:
+def score_searches(
+    encode: Encode,
+    held_out: HeldOut,
+    keywords: KeywordScores,
+    for_queries: Encode | None = None,
+) -> EncoderScores:
     """Return the scores of an encoder alone, with KEYWORD_WEIGHT times BM25 added to its cosines,
-    and, if targets are long, of both by passages; each distinct text is encoded once."""
+    and, if targets are long, of both by passages; each distinct text is encoded once.
+
+    for_queries: encodes the queries; None: as other texts.
+    """
     cut = held_out.passages
     counts = np.array([len(passages) for passages in cut], int)
-    queries, targets, passages = _unit_vectors(encode, held_out, list(chain.from_iterable(cut)))
+    pieces = list(chain.from_iterable(cut))
+    queries, targets, passages = _unit_vectors(encode, for_queries, held_out, pieces)
 
     def searches(rows: slice) -> list[np.ndarray]:
         added = KEYWORD_WEIGHT * keywords.block(rows)
@@ -174,12 +188,19 @@ def held_out_keywords(held_out: HeldOut) -> KeywordScores:
 
 
 def _unit_vectors(
-    encode: Encode, held_out: HeldOut, passages: Sequence[str]
+    encode: Encode, for_queries: Encode | None, held_out: HeldOut, passages: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the vectors (Q, D) of the queries, (U, D) of the distinct targets, and (P, D) of P
     passages, of unit length."""
     texts, _ = held_out.distinct
-    vectors = encode_distinct(encode, held_out.queries, [*texts, *passages])
+    searched = [*texts, *passages]
+    if for_queries is None:
+        vectors = encode_distinct(encode, held_out.queries, searched)
+    else:
+        vectors = [
+            *encode_distinct(for_queries, held_out.queries),
+            *encode_distinct(encode, searched),
+        ]
     queries, others = map(unit_rows, vectors)
     return queries, others[: len(texts)], others[len(texts) :]
 

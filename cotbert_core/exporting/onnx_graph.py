@@ -68,7 +68,7 @@ class FinishedVectors(nn.Module):
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
     """Write model.onnx, its tokenizer and the files for servers; denoise must be none."""
-    tokenizer, read_token = template_tokenizer(encoder.saved())
+    tokenizer, read_token = template_tokenizer(encoder.saved(), encoder.bound)
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
     backbone = copy.copy(encoder.backbone)
     backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()

@@ -18,7 +18,8 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
-from cotbert_core.encoder.pooling_config import own_prompt
+from cotbert_core.encoder.pooling_config import own_prompt, query_template
+from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
 from cotbert_core.method_settings.bases import (
@@ -82,6 +83,19 @@ class Contrastive(Method):
         """Return a role's template in token ids; for None the encoder's own prompt, if any."""
         template = self.template(role) if role else own_prompt(self.settings.encoder)
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
+
+    def bind_queries(self, texts: BoundTemplate) -> BoundTemplate:
+        """Return the template of an anchor whose positive is another text, for which it stands as a
+        query does: the encoder's own template of queries, if it has one, else that of its texts.
+
+        Raises UserError for a prompt that the encoder's tokenizer joins with a sentence.
+        """
+        method, query = self.settings.method, query_template(self.settings.encoder)
+        assert isinstance(method, PositiveSettings)
+        if query is None or method.positive in ("dropout", "template"):
+            return texts
+        prompt_tokens(query, self.backbone.tokenizer, self.backbone.name)
+        return BoundTemplate.bind(query, self.backbone.tokenizer.hf)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
         rate, method = self.settings.dropout, self.settings.method

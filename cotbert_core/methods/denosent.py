@@ -45,7 +45,9 @@ class DenoSent(Contrastive):
         assert isinstance(settings.method, DenoSentSettings)
         self.method = settings.method
         self.readout = self.method.readout
-        self.anchor = self.bind("anchor" if self.readout == "mask" else None)
+        masked = self.readout == "mask"
+        self.anchor = self.bind("anchor" if masked else None)
+        self.queries = self.anchor if masked else self.bind_queries(self.anchor)
         self.contrasts = self.method.objective != "generative"
         self.generates = self.method.objective != "contrastive"
         if self.generates or self.method.projected:
@@ -65,8 +67,8 @@ class DenoSent(Contrastive):
     def forward(self, batch: Batch) -> MethodOutput:
         """Return the loss, the weighted sum of `contrastive` and `generative`."""
         others = self.positive_texts(batch)
-        texts = [batch.sentences, others] if self.contrasts else [batch.sentences]
-        raw = [vectors for vectors, _ in self.encode([View(self.anchor, t) for t in texts])]
+        views = [View(self.queries, batch.sentences), View(self.anchor, others)]
+        raw = [vectors for vectors, _ in self.encode(views if self.contrasts else views[:1])]
         memory = self.projection(raw[0]) if self.generates or self.method.projected else raw[0]
         losses, parts = [], {}
         if self.contrasts:

@@ -24,6 +24,7 @@ class SimCse(WithoutTemplate):
         super().__init__(backbone, settings)
         assert isinstance(settings.method, TripleSettings)
         self.method = settings.method
+        self.queries = self.bind_queries(self.bare)
         if self.method.keep_head:
             self.kept_head = self.head
 
@@ -33,7 +34,8 @@ class SimCse(WithoutTemplate):
             assert batch.negative is not None
             vectors = self.vectors(batch.sentences, batch.augmented, batch.negative)
         else:
-            vectors = self.vectors(batch.sentences, self.positive_texts(batch))
+            others = self.positive_texts(batch)
+            vectors = self.vectors(batch.sentences, others, first=self.queries)
         parts = {"positive_cosine": mean_cosine(*vectors[:2])}
         return MethodOutput(self.contrast(vectors, documents=batch.documents), parts)
 

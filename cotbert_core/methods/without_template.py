@@ -16,6 +16,7 @@ from cotbert_core.method_settings.bases import BareSettings, HeadName
 from cotbert_core.methods.contrastive import Contrastive, View
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import BoundTemplate
 
 
 class WithoutTemplate(Contrastive):
@@ -28,9 +29,13 @@ class WithoutTemplate(Contrastive):
         self.bare = self.bind(None)
         self.head: Any = TanhHead(backbone.model.config)
 
-    def vectors(self, *texts: Ragged) -> list[Tensor]:
-        """Return the vectors (b, D) after the head for each list of b texts."""
-        encoded = self.encode([View(self.bare, rows) for rows in texts])
+    def vectors(self, *texts: Ragged, first: BoundTemplate | None = None) -> list[Tensor]:
+        """Return the vectors (b, D) after the head for each list of b texts.
+
+        first: the template of the first list; None: that of the others.
+        """
+        views = [View(self.bare, rows) for rows in texts]
+        encoded = self.encode([View(first or self.bare, texts[0]), *views[1:]])
         return [apply_head(raw, None, self.head) for raw, _ in encoded]
 
     @property
@@ -44,13 +49,14 @@ def plain_pooling_config(
     """Return the pooling of an encoder that was trained without a template.
 
     Corpora are tokenized for templates, so such an encoder keeps the leading blank. It keeps the
-    prompt and the maximum length of the original encoder, as in sentence-transformers, so that
+    prompts and the maximum length of the original encoder, as in sentence-transformers, so that
     scores before and after training are comparable.
     """
     own = readable_pooling(settings.encoder)
     return PoolingConfig(
         readout,
         prompt_of(own),
+        query=own.get("query"),
         max_length=own.get("max_length"),
         blank=True,
         head=head,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.encoder.locations import MINILM
+from cotbert_core.encoder.prompts import DOCUMENT, QUERY
 from cotbert_core.files import write_text
 from cotbert_core.saving.markdown import code, plain, yaml_string
 from cotbert_core.saving.model_card_code import (
@@ -135,13 +136,21 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
             "transformers' tokenizers refuse the folder.\n"
         )
         return f"## How to load it\n\n{why}\n{own}{served}"
+    template = "The template lies in the tokenizer"
+    bare = block("transformers", transformers_lines(saved.pooling, read_token))
+    if prompts := saved.prompts:
+        template = (
+            "Encode queries with `model.encode_query` or `encoder.for_queries.encode`, which put "
+            f"{code(prompts[QUERY])} before them"
+        )
+        if prompts[DOCUMENT]:  # which transformers alone would not put before other texts
+            bare = ""
     return (
         "## How to load it\n\n"
         "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
-        "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
-        "this folder is run.\n\n"
+        f"equal (cosine at least 0.999999 in fp32). {template}; no code of this folder is run.\n\n"
         + block("sentence-transformers", SENTENCE_TRANSFORMERS)
-        + block("transformers", transformers_lines(saved.pooling, read_token))
+        + bare
         + own
         + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
         'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
@@ -157,6 +166,7 @@ def _making(saved: SavedEncoder) -> dict[str, Any]:
         "method": plain(pooling.method or "no training recorded"),
         "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
         **({"template": code(pooling.template.text)} if pooling.template else {}),
+        **({"template of queries": code(pooling.query.text)} if pooling.query else {}),
         **{
             f"{role} in training": code(_template_text(str(settings[f"templates.{role}"])))
             for role in ("anchor", "positive", "negative")

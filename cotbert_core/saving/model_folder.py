@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,12 +28,14 @@ from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
 from cotbert_core.encoder.mlm import with_mlm_head
 from cotbert_core.encoder.pooling_config import save_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length, save_prefixes
+from cotbert_core.encoder.prompts import DOCUMENT, PROMPTS_FILE
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
 from cotbert_core.saving.model_card import CARD_FILE, card_text
 from cotbert_core.saving.saved_encoder import SavedEncoder
 from cotbert_core.templates.tokenizing import is_byte_level
+from cotbert_core.templates.wrapping import BoundTemplate
 
 READOUT_TOKEN = "[READOUT]"
 # The papers' rule adds a full stop at the end, unless the last character is one of . ? " '
@@ -71,7 +75,7 @@ def save_encoder(encoder: SavedEncoder, path: Path) -> None:
 def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     plain = encoder.backbone.tokenizer.hf
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
-    tokenizer, read_token = template_tokenizer(encoder)
+    tokenizer, read_token = template_tokenizer(encoder, encoder.in_tokenizer)
     if encoder.is_portable:
         server_files.save_tokenizer(tokenizer, folder)
     else:
@@ -101,11 +105,11 @@ def _make_readable(folder: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
-def template_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
-    """Return the tokenizer that adds the template itself, and the token that is read."""
+def template_tokenizer(encoder: SavedEncoder, bound: BoundTemplate) -> tuple[Any, str | None]:
+    """Return the tokenizer that adds this template itself, and the token that is read."""
     from transformers import PreTrainedTokenizerFast
 
-    plain, bound = encoder.backbone.tokenizer.hf, encoder.bound
+    plain = encoder.backbone.tokenizer.hf
     backend = Tokenizer.from_str(plain.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -121,7 +125,7 @@ def template_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
     backend.post_processor = _template_processor(backend, before, after)
     names = ("pad_token", "mask_token", "cls_token", "sep_token", "unk_token")
     special = {n: getattr(plain, n) for n in names if getattr(plain, n) is not None}
-    room = encoder.max_length + bound.length
+    room = encoder.max_length + encoder.bound.length
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend, model_max_length=room, split_special_tokens=True, **special
     )
@@ -134,10 +138,20 @@ def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
     if encoder.pooling.full_stop:
         steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
     if encoder.pooling.leading_blank and is_byte_level(backend):
-        steps.append(normalizers.Prepend(" "))
+        steps += _leading_blank(encoder.prompts)
     if backend.normalizer is not None:
         steps.append(backend.normalizer)
     return normalizers.Sequence(steps)
+
+
+def _leading_blank(prompts: Mapping[str, str]) -> list[Any]:
+    """Return normalisers that put a blank before a text, unless it begins with a prompt, whose
+    first token has none."""
+    starts = [re.escape(prompt.strip()) for prompt in prompts.values() if prompt.strip()]
+    blank = normalizers.Prepend(" ")
+    if not starts:
+        return [blank]
+    return [blank, normalizers.Replace(Regex(rf"\A (?=(?:{'|'.join(starts)})(?: |\z))"), "")]
 
 
 def _template_processor(backend: Tokenizer, before: list[int], after: list[int]) -> Any:
@@ -193,7 +207,11 @@ def _write_modules(
     ]
     write_json(folder / "modules.json", listing)
     server_files.write_max_tokens(folder, tokenizer.model_max_length)
-    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    values: dict[str, Any] = {"similarity_fn_name": "cosine"}
+    if prompts := encoder.prompts:
+        default = DOCUMENT if prompts[DOCUMENT] else None
+        values |= {"prompts": prompts, "default_prompt_name": default}
+    write_json(folder / PROMPTS_FILE, values)
 
 
 def _cpu_weights(module: nn.Module) -> dict[str, torch.Tensor]:

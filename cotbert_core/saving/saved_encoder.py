@@ -8,6 +8,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prefixes import prefix_length
+from cotbert_core.encoder.prompts import DOCUMENT, QUERY, prompt_of_template
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.wrapping import BoundTemplate
 
@@ -24,6 +25,22 @@ class SavedEncoder:
     metadata: TrainingMetadata = field(default_factory=TrainingMetadata)
 
     @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts of queries and of other texts, by the names that sentence-transformers gives
+        them; empty where queries are read like other texts."""
+        query, texts = self.pooling.query, self.pooling.template
+        if query is None:
+            return {}
+        others = "" if texts is None else prompt_of_template(texts)
+        return {QUERY: prompt_of_template(query), DOCUMENT: others}
+
+    @property
+    def in_tokenizer(self) -> BoundTemplate:
+        """The template that the folder's tokenizer adds: none beside prompts, of which it could add
+        one only."""
+        return BoundTemplate.bind(None, self.backbone.tokenizer.hf) if self.prompts else self.bound
+
+    @property
     def is_portable(self) -> bool:
         """Whether other libraries can read the folder."""
         return self.not_carried is None
@@ -38,6 +55,9 @@ class SavedEncoder:
             missing.append("its head has a layer norm of the encoder's own epsilon")
         if self.pooling.empty_blank and self.backbone.tokenizer.byte_level:
             missing.append("an empty text gets a blank, which no tokenizer.json can add")
+        folded = (" ".join(prompt.split()) == prompt.strip() for prompt in self.prompts.values())
+        if self.backbone.tokenizer.byte_level and not all(folded):
+            missing.append("a prompt has white space that its tokenizer folds")
         if self.pooling.last:
             missing.append("its trained tokens stand where a word of a text occurs last")
         if prefix_length(self.backbone.model):
@@ -51,4 +71,6 @@ class SavedEncoder:
             return self.not_carried
         if self.pooling.readout == "mask":
             return "its vector is read at a mask token"
+        if self.prompts.get(DOCUMENT):
+            return "its texts have another prompt than its queries"
         return "its vector goes through a head" if self.head is not None else None

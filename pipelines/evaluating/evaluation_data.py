@@ -53,8 +53,11 @@ class EvaluationData:
             own += [*self.held_out.queries, *self.held_out.targets]
         return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
 
-    def score(self, encode: Encode, resamples: int) -> Scored:
-        """Return the scores of the tasks, their averages, the pairs and the documents."""
+    def score(self, encode: Encode, resamples: int, for_queries: Encode | None = None) -> Scored:
+        """Return the scores of the tasks, their averages, the pairs and the documents.
+
+        for_queries: encodes the documents' queries; None: as other texts.
+        """
         scored = Scored()
         if self.tasks is not None:
             self.tasks.score_into(scored, encode, resamples)
@@ -62,7 +65,7 @@ class EvaluationData:
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
             keywords, by_keywords = self.keywords
-            found = score_searches(encode, self.held_out, keywords)
+            found = score_searches(encode, self.held_out, keywords, for_queries)
             add_held_out(scored, self.held_out, by_keywords, found, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)

@@ -151,8 +151,16 @@ def _one(
         anisotropy=anisotropy(vectors),
         token_anisotropy=anisotropy(words.cpu().numpy()),
         cosine=scores.cosine,
-        found_first=score_held_out(encode, data.held_out).found_first if data.held_out else None,
+        found_first=_found_first(model, encode, data.held_out),
     )
+
+
+def _found_first(
+    model: OpenReadout, encode: CountedEncode, held_out: HeldOut | None
+) -> float | None:
+    if held_out is None:
+        return None
+    return score_held_out(encode, held_out, model.for_queries).found_first
 
 
 def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:

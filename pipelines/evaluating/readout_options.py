@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
@@ -30,7 +29,8 @@ class OpenReadout:
     """A loaded encoder with its readout.
 
     encode: returns the vectors of sentences. method: the training method, None if unknown. used:
-    the options of the readout, for records.
+    the options of the readout, for records. for_queries: returns the vectors of queries; None if
+    they are read like other texts.
     """
 
     encode: Encode
@@ -39,6 +39,7 @@ class OpenReadout:
     template: Template | None = None
     method: str | None = None
     used: dict[str, Any] = field(default_factory=dict)
+    for_queries: Encode | None = None
 
     @property
     def dimension(self) -> int:
@@ -99,10 +100,10 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
         )
-        encode = partial(encoder.encode, precision=options.precision)
+        encode, for_queries = encoder.functions(options.precision)
         pooling = encoder.pooling
         own = (encoder.backbone, pooling.readout, pooling.template, pooling.method)
-        return OpenReadout(encode, *own, _used(options, FeatureOptions()))
+        return OpenReadout(encode, *own, _used(options, FeatureOptions()), for_queries)
     chosen = feature_options(options)
     backbone = load_backbone(options.model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)

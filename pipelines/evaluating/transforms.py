@@ -49,8 +49,16 @@ def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenRe
     readout.used[f"{name}_sentences"] = len(sample)
 
 
-def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
-    """Return `encode` with a transform fitted to the sample, which is encoded once."""
+def transformed(
+    options: EvaluateOptions,
+    encode: Encode,
+    sample: list[str] | None,
+    for_queries: Encode | None = None,
+) -> tuple[Encode, Encode | None]:
+    """Return both functions with a transform fitted to the sample, which is encoded once; None: as
+    they are."""
+    if sample is None:
+        return encode, for_queries
     if sample_name(options) == TASKS:
         encode = Remembered(encode)
     transform: Whitening | Flow | Ranking
@@ -60,7 +68,10 @@ def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> 
         transform = Flow.fit(encode(sample))
     else:
         transform = Ranking.fit(encode(sample))
-    return lambda sentences: transform.apply(encode(sentences))
+    return (
+        lambda sentences: transform.apply(encode(sentences)),
+        for_queries and (lambda sentences: transform.apply(for_queries(sentences))),
+    )
 
 
 class Remembered:

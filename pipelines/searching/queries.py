@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cotbert_core.encoder.locations import locate_encoder, model_digest
-from cotbert_core.encoder.pooling_config import query_prompt, resolve_pooling_config
+from cotbert_core.encoder.pooling_config import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -44,8 +43,7 @@ def query_encoder(
 ) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another.
 
-    template: for queries; None: the model's own prompt for queries, if it has one and the rows have
-    none or another of its prompts, else the template of the rows.
+    template: for queries; None: the model's own.
     """
     manifest = embeddings.manifest
     name = fetch_model(model or _locate_model(manifest))
@@ -58,15 +56,11 @@ def query_encoder(
             f"model {name!r} gives vectors of {encoder.dimension} dimensions and the embeddings "
             f"have {dimension}: give the model that made them with --model"
         )
-    own = query_prompt(name, encoder.pooling.template)
-    chosen = own if template is None else resolve_template(template)
-    if chosen is None:
-        return encoder
-    if own is chosen:
-        say(f"the queries get the model's prompt for queries, {chosen.text!r}")
-    return SentenceEncoder(
-        encoder.backbone, replace(encoder.pooling, template=chosen), encoder.head
-    )
+    if template is not None:
+        return encoder.with_template(resolve_template(template))
+    if (own := encoder.pooling.query) is not None:
+        say(f"the queries get the model's prompt for queries, {own.text!r}")
+    return encoder.for_queries or encoder
 
 
 def _locate_model(manifest: dict[str, Any]) -> str:

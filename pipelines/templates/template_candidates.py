@@ -12,10 +12,10 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_text
-from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.template_texts import Template, resolve_template
 from pipelines.runtime.progress import say
 
-SLOT, MASK = "[X]", "[MASK]"
+SLOT, MASK = Template.slot, Template.mask
 STAGES = ("relation", "prefix")
 # The first four are in PromptBERT Table 4; every search starts with the empty one.
 RELATIONS: tuple[str, ...] = (

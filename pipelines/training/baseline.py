@@ -119,8 +119,8 @@ def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -
     """
     own, texts = _own_readout(encoder), dev_texts(dev)
     if own is not None:
-        vectors = SentenceEncoder.from_pretrained(encoder).encode(texts, precision=precision)
-        return _scored(f"{OWN[own]} (its own)", None, dev, texts, vectors)
+        encode, for_queries = SentenceEncoder.from_pretrained(encoder).functions(precision)
+        return _scored(f"{OWN[own]} (its own)", None, dev, texts, encode(texts), for_queries)
     reader = SentenceEncoder(three_readouts(load_backbone(encoder)), PoolingConfig("mean"))
     vectors = reader.encode(texts, precision=precision)
     thirds = np.split(vectors, len(THREE_READOUTS), axis=1)
@@ -150,8 +150,12 @@ def _scored(
     dev: DevSets,
     texts: Sequence[str],
     vectors: np.ndarray,
+    for_queries: Encode | None = None,
 ) -> Baseline:
-    """Return the baseline of an encoder from the (N, D) vectors of the dev sets' N texts."""
+    """Return the baseline of an encoder from the (N, D) vectors of the dev sets' N texts.
+
+    for_queries: encodes the queries of held-out documents; None: they are among the texts.
+    """
     place = {text: row for row, text in enumerate(texts)}
 
     def encode(wanted: Sequence[str]) -> np.ndarray:
@@ -159,7 +163,7 @@ def _scored(
 
     scores = score_graded(encode, graded(dev))
     rest = {name: one for name, one in dev.items() if name not in scores}
-    return Baseline(reading, readout, scores, score_dev(encode, rest) if rest else {})
+    return Baseline(reading, readout, scores, score_dev(encode, rest, for_queries) if rest else {})
 
 
 def baselines(

@@ -122,8 +122,10 @@ def masked_rows(dev: DevSets) -> MaskedRows | None:
     return next((one for one in dev.values() if isinstance(one, MaskedRows)), None)
 
 
-def score_dev(encode: Encode, dev: DevSets) -> dict[str, float]:
+def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -> dict[str, float]:
     """Return the scores of a dev check by metric name.
+
+    for_queries: encodes the queries of held-out documents; None: as other texts.
 
     `dev_metric(dev).name`, which chooses the step, is the mean Spearman x 100 over graded pairs, or
     the share of the held-out documents' queries that find their target first.
@@ -132,7 +134,7 @@ def score_dev(encode: Encode, dev: DevSets) -> dict[str, float]:
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
     held_out = _held_out(dev)
     if held_out is not None:
-        found = score_held_out(encode, held_out)
+        found = score_held_out(encode, held_out, for_queries)
         return {DEV_FOUND_FIRST: found.found_first, DEV_MRR10: found.mrr10, **each}
     mean = sum(by_name.values()) / len(by_name)
     return {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {})}

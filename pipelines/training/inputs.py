@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.encoder.pooling_config import own_prompt
+from cotbert_core.encoder.pooling_config import own_prompt, query_template
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method
@@ -80,14 +80,15 @@ def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str
                 f"encoder takes {method.backbone.max_tokens} tokens in total: give --set "
                 f"{setting}={_longest(method, bound)} or less"
             )
-    prompt = own_prompt(method.settings.encoder)
-    plain = BoundTemplate.bind(prompt, method.backbone.tokenizer.hf)
-    if tokens > _longest(method, plain):
-        besides = f"{plain.length} {'of its prompt' if prompt else 'special ones'}"
-        raise UserError(
-            f"{setting} is {tokens} and the encoder takes {_longest(method, plain)} tokens besides "
-            f"{besides}: give --set {setting} of at most that"
-        )
+    name = method.settings.encoder
+    for prompt in (own_prompt(name), query_template(name)):
+        plain = BoundTemplate.bind(prompt, method.backbone.tokenizer.hf)
+        if tokens > _longest(method, plain):
+            besides = f"{plain.length} {'of its prompt' if prompt else 'special ones'}"
+            raise UserError(
+                f"{setting} is {tokens} and the encoder takes {_longest(method, plain)} tokens "
+                f"besides {besides}: give --set {setting} of at most that"
+            )
 
 
 def _longest(method: Method, bound: BoundTemplate) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -159,10 +159,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
 
 def _check(training: Training) -> float:
     """Log a dev check and return the score that chooses the step; each worker encodes a share."""
-    encoder = training.method.dev_encoder
-
-    def encode(sentences: Any) -> np.ndarray:
-        return encoder.encode(sentences, precision=training.settings.precision)
+    encode, queries = training.method.dev_encoder.functions(training.settings.precision)
 
     started = time.perf_counter()
     with section("dev check"):
@@ -170,6 +167,7 @@ def _check(training: Training) -> float:
         if masked is not None:
             scores = masked.score(training.method)
         else:
-            scores = score_dev(lambda s: encode_together(encode, s), training.dev)
+            for_queries = None if queries is None else partial(encode_together, queries)
+            scores = score_dev(partial(encode_together, encode), training.dev, for_queries)
     log_metrics(training, {**scores, "check_seconds": time.perf_counter() - started})
     return scores[dev_metric(training.dev).name]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 from cotbert_core import SentenceEncoder, Template, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import (
+    PoolingConfig,
     own_prompt,
-    query_prompt,
+    query_template,
     resolve_pooling_config,
     unused_prompts,
 )
@@ -24,6 +28,7 @@ from cotbert_core.readouts import build_features
 from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.settings import ROLES, TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
 
 PROMPTS = {"query": "query: ", "document": "it's a man: "}
 BARE_TEMPLATES = dict.fromkeys(f"templates.{role}" for role in ROLES)
@@ -77,11 +82,56 @@ def test_a_prompt_that_is_given_replaces_the_default_one(prompted):
 
 
 def test_a_saved_folder_keeps_the_prompt_for_every_library(prompted, tmp_path):
-    folder, saved = prompted(), str(tmp_path / "saved")
+    folder, saved = prompted(prompts={"document": PROMPTS["document"]}), str(tmp_path / "saved")
     SentenceEncoder.from_pretrained(folder).save_pretrained(saved)
     for vectors in (ours(saved), theirs(saved)):
         np.testing.assert_allclose(vectors, theirs(folder), atol=1e-6)
     assert "it's a man: [X]" in (tmp_path / "saved" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("default", [None, "document"])
+def test_a_saved_folder_keeps_the_prompt_for_queries(prompted, tmp_path, default):
+    """sentence-transformers puts both before the text, so the tokenizer adds neither."""
+    folder, saved = prompted(default), tmp_path / "saved"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        SentenceEncoder.from_pretrained(folder).save_pretrained(saved)
+    again = SentenceEncoder.from_pretrained(saved)
+    np.testing.assert_allclose(again.encode(TEXTS, precision="fp32"), theirs(folder), atol=1e-6)
+    queries = theirs(folder, TEXTS[:3], prompt_name="query")
+    found = again.for_queries.encode(TEXTS[:3], precision="fp32")
+    np.testing.assert_allclose(found, queries, atol=1e-6)
+    assert np.abs(queries - theirs(folder, TEXTS[:3])).max() > 0.01, "premise"
+    card = (saved / "README.md").read_text()
+    assert "| template of queries | `query: [X]` |" in card
+    assert caught == []
+    np.testing.assert_allclose(theirs(str(saved)), theirs(folder), atol=1e-6)
+    by_them = theirs(str(saved), TEXTS[:3], prompt_name="query")
+    np.testing.assert_allclose(by_them, queries, atol=1e-6)
+    assert "`model.encode_query`" in card
+    assert ("With transformers:" in card) == (default is None)
+    refused = "refuse this folder, since its texts have another prompt than its queries" in card
+    assert refused == (default is not None)
+
+
+def test_a_trained_folder_puts_a_blank_before_all_but_prompts(prompted, tmp_path):
+    """For a byte-level tokenizer, whose training texts have one."""
+    one = SentenceEncoder.from_pretrained(prompted(None))
+    texts = [*TEXTS, "", "query", "querying: oil", "query  oil"]
+    trained = SentenceEncoder(one.backbone, replace(one.pooling, blank=True))
+    trained.save_pretrained(tmp_path / "trained")
+    vectors = trained.encode(texts, precision="fp32")
+    np.testing.assert_allclose(theirs(str(tmp_path / "trained"), texts), vectors, atol=1e-6)
+    changed = np.abs(one.encode(texts, precision="fp32") - vectors).max(axis=1) > 1e-3
+    byte_level = one.backbone.tokenizer.byte_level
+    assert changed.tolist() == [byte_level and bool(text) for text in texts]
+    by_them = theirs(str(tmp_path / "trained"), TEXTS, prompt_name="query")
+    ours_now = trained.for_queries.encode(TEXTS, precision="fp32")
+    np.testing.assert_allclose(by_them[:3], ours_now[:3], atol=1e-6)
+    if byte_level:
+        spaced = replace(one.pooling, query=Template("a  query: [X]"))
+        refused = SentenceEncoder(one.backbone, spaced).saved().not_carried
+        assert refused == "a prompt has white space that its tokenizer folds"
 
 
 @pytest.mark.parametrize("name", ["simcse", "denosent", "tsdae"])
@@ -97,6 +147,34 @@ def test_methods_without_a_mask_train_and_read_with_the_encoders_prompt(prompted
     assert method.pooling.max_length == 22 - len(tokens)
     method.sentence_encoder.save_pretrained(tmp_path / "trained")
     assert own_prompt(str(tmp_path / "trained")) == method.pooling.template
+
+
+@pytest.mark.parametrize("name", ["simcse", "denosent"])
+def test_an_anchor_is_read_as_a_query_if_its_positive_is_another_text(prompted, name):
+    reading = {"method.readout": "mean", "dropout": 0.0, "precision": "fp32"}
+    reading |= {"method.projected": False} if name == "denosent" else {}
+    settings = override(
+        TrainSettings(encoder=prompted()),
+        {**BARE_TEMPLATES, **reading, "method.name": name, "method.positive": "rest"},
+    )
+    method = build_method(load_backbone(settings.encoder), settings)
+    assert method.pooling.query == Template("query: [X]")
+    encoder, texts = method.sentence_encoder, TEXTS[:3]
+    rows = [encoder.tokenize(some) for some in (texts, texts[::-1])]
+    seen = []
+    method.contrast = lambda vectors, documents: seen.extend(vectors) or vectors[0].sum()
+    method.head = torch.nn.Identity()
+    method.eval()(Batch(rows[0], augmented=rows[1]))
+    queries, others = (
+        torch.from_numpy(one.encode(some, normalize=False, precision="fp32"))
+        for one, some in ((encoder.for_queries, texts), (encoder, texts[::-1]))
+    )
+    torch.testing.assert_close(seen[0].detach(), queries, atol=1e-5, rtol=0)
+    torch.testing.assert_close(seen[1].detach(), others, atol=1e-5, rtol=0)
+    assert (queries.flip(0) - others).abs().max() > 0.01, "premise"
+    dropout = override(settings, {"method.positive": "dropout"})
+    alike = build_method(load_backbone(settings.encoder), dropout)
+    assert alike.queries == (alike.anchor if name == "denosent" else alike.bare)
 
 
 def test_a_method_that_reads_a_mask_refuses_a_template_without_one(tiny_settings, bert_folder):
@@ -123,18 +201,28 @@ def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
     assert unused_prompts(prompted(None, {}, name="c")) is None
 
 
-def test_the_prompt_for_queries(prompted, tmp_path):
+def test_the_prompt_for_queries(prompted):
+    def query(folder, template=None):
+        return resolve_pooling_config(folder, template).query
+
     folder = prompted(None)
-    template = query_prompt(folder, None)
-    assert template == Template("query: [X]")
-    assert query_prompt(folder, Template("it's a man: [X]")) == template
-    assert query_prompt(folder, Template("oil is [X]")) is None, "the caller's own"
-    assert query_prompt(folder, template) is None
+    template = Template("query: [X]")
+    assert query(folder) == query_template(folder) == template
+    assert query(folder, "it's a man: [X]") == template
+    assert query(folder, "oil is [X]") is None, "the caller's own"
+    assert query(folder, template) is None
+    assert query(folder, "query: [X] [MASK]") is None
     expected = theirs(folder, TEXTS[:3], prompt_name="query")
-    np.testing.assert_allclose(ours(folder, TEXTS[:3], template=template), expected, atol=1e-6)
-    assert query_prompt(prompted(None, {"query": " "}, name="b"), None) is None
-    SentenceEncoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
-    assert query_prompt(str(tmp_path / "saved"), None) is None
+    found = SentenceEncoder.from_pretrained(folder).for_queries
+    np.testing.assert_allclose(found.encode(TEXTS[:3], precision="fp32"), expected, atol=1e-6)
+    assert query(prompted("document", {"query": "it: ", "document": "it: "}, name="a")) is None
+    none = SentenceEncoder.from_pretrained(prompted(None, {"query": " "}, name="b"))
+    assert (none.pooling.query, none.for_queries) == (None, None)
+    joined = SentenceEncoder.from_pretrained(prompted(None, {"query": "a man is pl"}, name="c"))
+    with pytest.raises(UserError, match="has the prompt 'a man is pl', which its tokenizer joins"):
+        joined.for_queries  # noqa: B018
+    with pytest.raises(UserError, match=r"of queries is 'query: \[X\]' and the readout mask"):
+        PoolingConfig("mask", Template("[X] [MASK]"), query=template)
 
 
 @pytest.mark.parametrize(

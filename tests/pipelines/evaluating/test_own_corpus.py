@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from cotbert_core.evaluation import held_out_keywords, score_held_out, score_sea
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.files import read_json
 from cotbert_core.readouts import build_features
+from cotbert_core.readouts.whitening import Whitening
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluate import evaluate
@@ -77,6 +79,27 @@ def test_several_models_are_compared_on_the_same_queries(
     page = (tmp_path / "page.html").read_text()
     assert "found first" in page
     assert "MRR@10" in page
+
+
+def test_queries_get_their_own_prompt(unrecorded, corpus, queried_folder, tmp_path):
+    """Whitened or not; by any other command too, which read the same vectors."""
+    encoder = SentenceEncoder.from_pretrained(queried_folder)
+    encode, for_queries = encoder.functions("fp32")
+    held_out, sample = read_held_out(corpus, "test"), [*TARGETS, *QUERIES]
+    (tmp_path / "sample.txt").write_text("\n".join(sample))
+    fitted = Whitening.fit(encode(sample), 8)
+    options = EvaluateOptions(queried_folder, corpus=corpus, precision="fp32")
+    whitened = replace(options, whiten=str(tmp_path / "sample.txt"), whiten_dimensions=8)
+    transforms = (lambda v: v), fitted.apply
+    for given, transform in zip((options, whitened), transforms, strict=True):
+        texts, queries = (lambda t, e=e, f=transform: f(e(t)) for e in (encode, for_queries))
+        expected = score_held_out(texts, held_out, queries)
+        assert evaluate(given)["held-out-mrr10"]["mrr10"] == pytest.approx(expected.mrr10)
+        assert abs(expected.mrr10 - score_held_out(texts, held_out).mrr10) > 0.1, "premise"
+    words = ["geometry", queried_folder, "--precision", "fp32", "--output", str(tmp_path / "out")]
+    assert main([*words, "--corpus", str(corpus), "--text-column", "target"]) == 0
+    (model,) = read_json(tmp_path / "out" / "geometry.json")["models"]
+    assert model["found_first"] == score_held_out(encode, held_out, for_queries).found_first
 
 
 def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_folder, capsys):

@@ -23,7 +23,7 @@ from cotbert_core.evaluation import (
     score_pairs,
 )
 from cotbert_core.methods import build_method
-from cotbert_core.settings import TrainSettings
+from cotbert_core.settings import ROLES, TrainSettings
 from cotbert_core.training import distributed
 from pipelines.cli import main
 from pipelines.commands.training import TrainingOptions
@@ -144,6 +144,20 @@ def test_a_dev_check_reads_whole_targets(corpus, dev, bert_folder, tiny_settings
     encoder.max_length = settings.max_length
     cut = score_held_out(lambda t: encoder.encode(t, precision="fp32"), documents)
     assert whole.ranks.tolist() != cut.ranks.tolist()
+
+
+def test_a_dev_check_and_the_baseline_read_queries_as_queries(
+    corpus, dev, queried_folder, tiny_settings, monkeypatch
+):
+    bare = {f"templates.{role}": None for role in ROLES}
+    plain = {**bare, "dev": "own", "method.name": "simcse", "method.readout": "mean"}
+    settings, documents = tiny_settings(queried_folder, plain), read_held_out(corpus, "dev")
+    _, row, method = check(settings, dev.alone, queried_folder, monkeypatch)
+    encode, for_queries = method.sentence_encoder.functions("fp32")
+    expected = score_held_out(encode, documents, for_queries).mrr10
+    assert row["dev_mrr10"] == expected
+    assert score_untouched(queried_folder, dev.alone, "fp32").own["dev_mrr10"] == expected
+    assert abs(expected - score_held_out(encode, documents).mrr10) > 0.1, "premise"
 
 
 def test_a_dev_check_reads_as_at_inference_or_as_released(bert_folder, tiny_settings, monkeypatch):
