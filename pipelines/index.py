@@ -14,7 +14,6 @@ from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from pipelines.embedding.digests import unchanged_ids
-from pipelines.runtime.progress import say
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.index_update import extend, open_for_update
@@ -34,11 +33,6 @@ def index(
     output = require_empty(output)
     faiss_index.require()
     opened = Embeddings.open(embeddings)
-    if opened.has_passages:
-        say(
-            "note: an index has one vector for each text, so a search in it does not use the "
-            f"passages of these embeddings: `cotbert search {opened.path}` does"
-        )
     started = time.monotonic()
     old, change = None, dict[str, int]()
     if update is not None:
@@ -81,6 +75,7 @@ def _manifest(
         "rows": rows,
         "left_out": left_out,
         **({"ids": faiss_index.IDS_FILE} if embeddings.text_ids else {}),
+        **({"passages": True} if embeddings.has_passages else {}),
         "made_of": str(embeddings.path),
         "embeddings": embeddings.manifest,
         "versions": {"cotbert": __version__},

@@ -66,8 +66,8 @@ def search(options: SearchOptions) -> list[list[Match]]:
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
     passages: list[dict[int, str]] = [{} for _ in hits]
-    if isinstance(opened, Embeddings) and opened.has_passages:
-        passages = _best_passages(opened, queries, hits, texts)
+    if (embeddings := _with_passages(opened)) is not None:
+        passages = _best_passages(opened, embeddings.scale, queries, hits, texts)
     return [_matches(one, ids, texts, own) for one, own in zip(hits, passages, strict=True)]
 
 
@@ -134,21 +134,33 @@ def _texts(
     return {row: str(value) for row, value in values.items() if value is not None}
 
 
+def _with_passages(opened: Embeddings | OpenedIndex) -> Embeddings | None:
+    """Return the embeddings that hold the passages of a search by passages, if it is one."""
+    if isinstance(opened, Embeddings):
+        return opened if opened.has_passages else None
+    return opened.embeddings if opened.passages else None
+
+
 def _best_passages(
-    embeddings: Embeddings, queries: np.ndarray, hits: Sequence[Hits], texts: Mapping[int, str]
+    opened: Embeddings | OpenedIndex,
+    scale: np.ndarray | None,
+    queries: np.ndarray,
+    hits: Sequence[Hits],
+    texts: Mapping[int, str],
 ) -> list[dict[int, str]]:
     """Return for each of (Q, D) queries the passages of its hits, by row number.
 
-    texts: of the rows, by row number. A text without passages is left out, and so is one whose
-    passages had more tokens than the model reads: it has more vectors than passages.
+    scale: of the embeddings. texts: of the rows, by row number. A text without passages is left
+    out, and so is one whose passages had more tokens than the model reads: it has more vectors than
+    passages.
     """
-    words = int(embeddings.manifest["passage_words"])
+    words = int(opened.manifest["passage_words"])
     cut = {row: cut_passages(text, words) for row, text in texts.items()}
     rows = [row for row, passages in cut.items() if passages]
-    scale = 1.0 if embeddings.scale is None else embeddings.scale
+    factor = 1.0 if scale is None else scale
     vectors = {
-        row: unit_rows(np.array(stored, np.float32) * scale)
-        for row, stored in embeddings.values(PASSAGES_COLUMN, rows).items()
+        row: unit_rows(np.array(stored, np.float32) * factor)
+        for row, stored in opened.values(PASSAGES_COLUMN, rows).items()
         if len(stored) == len(cut[row])
     }
     return [

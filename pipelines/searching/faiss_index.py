@@ -1,5 +1,9 @@
 """Write a FAISS index of an embeddings folder: inner products of unit vectors, that is cosines.
 
+A row with passages has a vector for each: half the sum of the unit vectors of both, whose product
+with a query is the mean of their two cosines. The largest is the row's score in a search by
+passages.
+
 faiss is imported inside functions: it is an extra, and it brings its own OpenMP runtime in addition
 to torch's. On Linux the wheels of both contain GNU's runtime (tests/pipelines/searching run both in
 one process, in either order); two of LLVM's, as on macOS, may end the process. `cotbert index`
@@ -18,7 +22,7 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from pipelines.runtime.progress import Progress
-from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.embeddings import Block, Embeddings
 from pipelines.searching.options import IndexOptions
 
 FILE, IDS_FILE = "index.faiss", "ids.parquet"
@@ -36,8 +40,8 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     index = _made(faiss, embeddings, options)
     progress = Progress("index", len(embeddings), "row")
     done = left_out = 0
-    for block in embeddings.blocks():
-        index.add_with_ids(unit(block.vectors), block.ids)
+    for block in embeddings.blocks(passages=embeddings.has_passages):
+        index.add_with_ids(*vectors_of(block))
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -76,6 +80,17 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
             f"FAISS cannot make an index {options.factory!r} of {len(embeddings)} rows of "
             f"{embeddings.dimension} dimensions ({reason}): give another --factory, or more rows"
         ) from None
+
+
+def vectors_of(block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors (M, D) of a block's rows as FAISS takes them, and their rows' ids (M,)."""
+    whole, passages = unit(block.vectors), block.passages
+    if passages is None:
+        return whole, block.ids
+    each = np.maximum(passages.counts, 1)
+    vectors, parted = np.repeat(whole, each, axis=0), np.repeat(passages.counts > 0, each)
+    vectors[parted] = (vectors[parted] + unit(passages.vectors)) / 2
+    return vectors, np.repeat(block.ids, each)
 
 
 def sample(embeddings: Embeddings, count: int, seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
-from pipelines.searching.faiss_index import FILE, require, unit
+from pipelines.searching.faiss_index import FILE, require, vectors_of
 from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -18,7 +18,7 @@ from pipelines.storage.corpus import MANIFEST_FILE
 # What two manifests must share for their vectors to be comparable.
 _VECTORS = (
     *("dimension", "normalize", "model_digest", "model_commit", "readout", "template", "denoise"),
-    *("head", "max_tokens", "on_long", "truncated_from", "id_column"),
+    *("passage_words", "head", "max_tokens", "on_long", "truncated_from", "id_column"),
 )
 
 
@@ -37,6 +37,11 @@ def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, In
             f"index {str(path)!r} was made of embeddings of another {other[0]} "
             f"({before.get(other[0])!r}, here {now.get(other[0])!r}): index all rows, without "
             "--update"
+        )
+    if embeddings.has_passages and not old.passages:
+        raise UserError(
+            f"index {str(path)!r} was made by a version that left passages out: index all rows, "
+            "without --update"
         )
     if Embeddings.open(old.made_of).manifest != before:
         raise UserError(
@@ -68,11 +73,12 @@ def extend(
     if len(gone):
         index.remove_ids(gone)
     added = left_out = 0
-    for block in embeddings.blocks():
-        new = ~np.isin(block.ids, unchanged, assume_unique=True)
+    for block in embeddings.blocks(passages=embeddings.has_passages):
+        vectors, ids = vectors_of(block)
+        new = ~np.isin(ids, unchanged)
         if new.any():
-            index.add_with_ids(unit(block.vectors[new]), block.ids[new])
-        added += int(new.sum())
+            index.add_with_ids(vectors[new], ids[new])
+        added += len(np.unique(ids[new]))
         left_out += block.left_out
     faiss.write_index(index, str(folder / FILE))
     return left_out, {"added": added, "dropped": len(gone)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ from pipelines.storage.corpus import MANIFEST_FILE
 class OpenedIndex:
     """An opened index.
 
-    manifest: of the embeddings it was made of, which lie in `made_of`. index: FAISS's, whose
-    numbers are the ids of the rows, or the rows' numbers if ids are text.
+    manifest: of the embeddings it was made of, which lie in `made_of`. rows: their number.
+    passages: whether a row has a vector for each of its passages. index: FAISS's, whose numbers are
+    the ids of the rows, or the rows' numbers if ids are text.
     """
 
     path: Path
     manifest: dict[str, Any]
     made_of: Path
+    rows: int
     text_ids: bool
+    passages: bool
     index: Any
 
     @classmethod
@@ -51,7 +55,8 @@ class OpenedIndex:
                 f"index {str(path / FILE)!r} cannot be read by FAISS: copy it again, or index the "
                 "embeddings again"
             ) from None
-        return cls(path, manifest, Path(str(facts["made_of"])), "ids" in facts, index)
+        made_of, rows = Path(str(facts["made_of"])), int(facts["rows"])
+        return cls(path, manifest, made_of, rows, "ids" in facts, "passages" in facts, index)
 
     @property
     def dimension(self) -> int:
@@ -60,10 +65,16 @@ class OpenedIndex:
 
     def nearest(self, queries: np.ndarray, top: int) -> list[Hits]:
         """Return the `top` nearest rows of each of (Q, D) queries; a Hits has numbers for rows."""
-        scores, numbers = self.index.search(unit(queries), min(top, self.index.ntotal))
-        found = zip(scores, numbers, strict=True)
-        # FAISS fills up with -1 where an approximate index finds fewer.
-        return [Hits(s[n >= 0], n[n >= 0], n[n >= 0]).best(top) for s, n in found]
+        vectors, every = self.index.ntotal, unit(queries)
+        wanted = top * -(-vectors // self.rows)  # some rows have several vectors, or only one
+        while True:
+            scores, numbers = self.index.search(every, min(wanted, vectors))
+            found = [_best_of_each(*one) for one in zip(scores, numbers, strict=True)]
+            # FAISS fills up with -1 where an approximate index finds no more.
+            finished = (numbers < 0).any(axis=1) | [len(one) >= top for one in found]
+            if finished.all() or wanted >= vectors:
+                return [one.best(top) for one in found]
+            wanted *= 2
 
     def ids(self, numbers: Iterable[int]) -> dict[int, int | str]:
         """Return the ids of the index's numbers."""
@@ -80,21 +91,33 @@ class OpenedIndex:
         rows = _rows(embeddings, numbers)
         return {rows[row]: value for row, value in embeddings.values(column, list(rows)).items()}
 
-    @property
-    def text_columns(self) -> list[str]:
-        """The columns of text in the embeddings; none if these are gone or changed."""
+    @cached_property
+    def embeddings(self) -> Embeddings | None:
+        """The embeddings that it was made of; None if these are gone or changed."""
         try:
             embeddings = Embeddings.open(self.made_of)
         except UserError as error:
             say(f"the texts that `cotbert embed` kept cannot be shown: {error}")
-            return []
+            return None
         if embeddings.manifest != self.manifest:
             say(
                 f"embeddings {str(self.made_of)!r} were made again after the index: its texts are "
                 "not shown; index them again"
             )
-            return []
-        return embeddings.text_columns
+            return None
+        return embeddings
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of text in the embeddings; none if these are gone or changed."""
+        return [] if self.embeddings is None else self.embeddings.text_columns
+
+
+def _best_of_each(scores: np.ndarray, numbers: np.ndarray) -> Hits:
+    """Return the hits of a query with the first of each number; scores descend."""
+    found, first = np.unique(numbers, return_index=True)
+    found, first = found[found >= 0], first[found >= 0]
+    return Hits(scores[first], found, found)
 
 
 def _rows(embeddings: Embeddings, ids: Sequence[int]) -> dict[int, int]:

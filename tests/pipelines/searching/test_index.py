@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pipelines.index import index
 from pipelines.search import nearest
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 
 ROWS, DIMENSION = 300, 16
@@ -86,16 +88,35 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
 
 
-def test_an_index_says_that_it_leaves_passages_out(tmp_path, ids, vectors, folder, capsys):
-    passages = pa.array(
-        [[v.tolist()] for v in vectors], pa.list_(pa.list_(pa.float32(), DIMENSION))
+@pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF2,Flat"])
+def test_an_index_finds_what_a_search_by_passages_finds(tmp_path, ids, vectors, queries, factory):
+    """Rows have no, few and many passages; those of one row may fill all places."""
+    rng = np.random.default_rng(5)
+    counts = rng.integers(0, 4, ROWS)
+    near = int(np.argmax(unit(vectors) @ unit(queries[:1])[0]))
+    counts[near] = 70
+    parts = [vectors[row] + rng.normal(size=(n, DIMENSION)) / 4 for row, n in enumerate(counts)]
+    kind = pa.list_(pa.list_(pa.float32(), DIMENSION))
+    kept = {"passages": pa.array([part.tolist() for part in parts], kind)}
+    folder = write_folder(tmp_path / "e", ids, vectors, kept, passage_words=60)
+    index(folder, tmp_path / "index", IndexOptions(factory))
+    opened, embeddings = OpenedIndex.open(tmp_path / "index"), Embeddings.open(folder)
+    assert opened.index.ntotal == np.maximum(counts, 1).sum()
+    if factory.startswith("IVF"):
+        faiss_index.require().extract_index_ivf(opened.index).nprobe = 2  # all clusters: exact
+    expected = nearest(embeddings, queries, 10)
+    for found, wanted in zip(opened.nearest(queries, 10), expected, strict=True):
+        if factory == "HNSW32":
+            assert len(set(found.rows) & set(wanted.ids)) >= 5
+            continue
+        assert found.rows.tolist() == wanted.ids.tolist()
+        np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    whole = nearest(
+        replace(embeddings, manifest={**embeddings.manifest, "passage_words": None}), queries, 10
     )
-    kept = {"passages": passages}
-    whole = write_folder(tmp_path / "passages", ids, vectors, kept, passage_words=60)
-    index(whole, tmp_path / "a", IndexOptions())
-    assert "does not use the passages of these embeddings: `cotbert" in capsys.readouterr().err
-    index(folder, tmp_path / "b", IndexOptions())
-    assert "passages" not in capsys.readouterr().err
+    assert [one.ids.tolist() for one in whole] != [one.ids.tolist() for one in expected]
+    everything = [len(one) for one in opened.nearest(queries, 10**6)]
+    assert everything == [ROWS] * len(queries) or factory == "HNSW32"
 
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])

@@ -12,6 +12,7 @@ from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.embedding.digests import PartDigests, text_digests, write_digests
 from pipelines.index import index
+from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 
 DIMENSION = 16
@@ -29,7 +30,11 @@ def embeddings(folder, texts, ids=None, **facts):
     ids, said = ids or [*texts], [*texts.values()]
     said = said * (len(ids) // len(said))
     vectors = np.stack([vector(text) for text in said])
-    write_folder(folder, ids, vectors, parts=1, **{**SAME, **facts})
+    kept = {}
+    if "passage_words" in facts:
+        lists = [[vector(f"{text} {n}").tolist() for n in range(len(text) % 4)] for text in said]
+        kept["passages"] = pa.array(lists, pa.list_(pa.list_(pa.float32(), DIMENSION)))
+    write_folder(folder, ids, vectors, kept, parts=1, **{**SAME, **facts})
     (folder / "digests").mkdir()
     none = np.zeros(len(ids), int)
     described = PartDigests(text_digests(said), none.astype(bool), none, "block", {})
@@ -71,6 +76,30 @@ def test_a_flat_index_follows_its_embeddings(tmp_path, texts, capsys):
     assert index(newest, tmp_path / "i3", FLAT, tmp_path / "i2")["added"] == 1
     manifest = read_json(tmp_path / "i3" / "manifest.json")
     assert (manifest["rows"], manifest["made_of"]) == (102, str(newest))
+
+
+def test_an_index_with_passages_follows_its_embeddings(tmp_path, texts):
+    new = {n: text for n, text in texts.items() if n % 4} | {21: "another text!", 5: "a new one"}
+    old, now = (
+        embeddings(tmp_path / name, some, passage_words=60)
+        for name, some in (("v1", texts), ("v2", new))
+    )
+    index(old, tmp_path / "i1", FLAT)
+    made = index(now, tmp_path / "i2", FLAT, tmp_path / "i1")
+    assert (made["rows"], made["added"], made["dropped"]) == (76, 2, 26)
+    index(now, tmp_path / "whole", FLAT)
+    queries = np.stack([vector(text) for text in ("another text! 0", "text 3", "text 14 1")])
+    found, expected = (
+        OpenedIndex.open(tmp_path / name).nearest(queries, 5) for name in ("i2", "whole")
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert one.rows.tolist() == other.rows.tolist()
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-6)
+    assert 21 in found[0].rows
+    facts = read_json(tmp_path / "i1" / "manifest.json")
+    write_json(tmp_path / "i1" / "manifest.json", {k: facts[k] for k in facts if k != "passages"})
+    with pytest.raises(UserError, match="made by a version that left passages out: index all"):
+        index(now, tmp_path / "i3", FLAT, tmp_path / "i1")
 
 
 def test_another_kind_of_index_grows_and_does_not_shrink(tmp_path, texts):
