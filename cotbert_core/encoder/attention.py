@@ -3,7 +3,8 @@
 In a packed batch the tokens of all sentences form one row, without padding, and each token attends
 only to its own sentence. torch's jagged attention does this with gradients and with the same
 dropout as for padded rows: on a GPU in bf16 by the variable-length flash kernel, on a CPU by
-padding inside the attention, which is correct but slower than padded rows.
+padding inside the attention, which is correct but slower than padded rows. Without dropout and
+gradients the rows are padded here instead, in the attention alone.
 """
 
 from __future__ import annotations
@@ -158,9 +159,38 @@ def unpadded_attention(
 
         options = {"scaling": scaling, "dropout": dropout, **others}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    if query.device.type == "cpu" and dropout == 0 and not torch.is_grad_enabled():
+        return _padded_inside(module, query, key, value, offsets, scaling)
     q, k, v = (_rows(part, offsets, longest) for part in (query, key, value))
     mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
     return mixed.transpose(1, 2).contiguous().values()[None], None
+
+
+def _padded_inside(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    offsets: Tensor,
+    scaling: float | None,
+) -> tuple[Tensor, None]:
+    """Return what `unpadded_attention` does, by `plain_attention` on the padded rows (N, L)."""
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    lengths = offsets.diff()
+    if len(lengths) == 1:
+        return plain_attention(module, query, key, value, None, scaling=scaling)[0], None
+    columns = torch.arange(int(lengths.max()))
+    seen = columns < lengths[:, None]
+    places = torch.where(seen, offsets[:-1, None] + columns, 0).flatten()
+    mask = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)[:, None, None]
+
+    def padded(packed: Tensor) -> Tensor:
+        rows = packed[0].transpose(0, 1).index_select(0, places)
+        return rows.view(*seen.shape, *rows.shape[1:]).transpose(1, 2)
+
+    parts = padded(query), padded(key), padded(value)
+    mixed, _ = plain_attention(module, *parts, mask, scaling=scaling)
+    return mixed.flatten(0, 1).index_select(0, seen.flatten().nonzero().squeeze(1))[None], None
 
 
 def _rows(packed: Tensor, offsets: Tensor, longest: int | None) -> Tensor:

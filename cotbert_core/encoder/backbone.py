@@ -6,12 +6,12 @@ pooler is kept, because saved folders contain it, but it is never trained.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from cotbert_core.encoder.attention import UNPADDED, initial_attention, set_attention
+from cotbert_core.encoder.attention import PLAIN, UNPADDED, initial_attention, set_attention
 from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.prefixes import load_prefixes
@@ -71,6 +71,12 @@ class Backbone:
     def packs(self) -> bool:
         """Whether the encoder takes packed rows."""
         return self.attention == UNPADDED
+
+    def packed(self) -> Backbone:
+        """Return the encoder with packed rows, if it supports them; it then uses them too."""
+        if self.attention != PLAIN:
+            return self
+        return replace(self, attention=set_attention(self.model, self.name, "unpadded"))
 
     @property
     def batch_tokens(self) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.attention import FAMILIES, UNPADDED
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.length_batches import slices_of
+from cotbert_core.encoder.length_batches import equal_slices, slices_of
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.threads import map_threads
 from cotbert_core.templates.wrapping import Rows
@@ -59,7 +59,13 @@ def encode_rows(
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
-    pieces = slices_of(lengths[order], batch_tokens, mini_batch_size, start_tokens)
+    # In training mode threads would take turns at dropout's random numbers in an arbitrary order.
+    inference = not (torch.is_grad_enabled() or backbone.model.training)
+    in_threads = inference and backbone.device.type == "cpu"
+    if in_threads and backbone.packs and batch_tokens is not None:
+        pieces = equal_slices(lengths[order], batch_tokens)
+    else:
+        pieces = slices_of(lengths[order], batch_tokens, mini_batch_size, start_tokens)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
         rows, words = _with_word_vectors(backbone, rows)
@@ -72,9 +78,7 @@ def encode_rows(
         hidden = _last_hidden(backbone.model, batch, words)
         return read(hidden, batch.readout, batch.lengths).float()
 
-    # In training mode threads would take turns at dropout's random numbers in an arbitrary order.
-    inference = not (torch.is_grad_enabled() or backbone.model.training)
-    if inference and backbone.device.type == "cpu" and not backbone.packs:
+    if in_threads:
         vectors = map_threads(lambda piece: vectors_of(batch_of(piece)), pieces)
     elif mini_batch_size is None:
         vectors = [vectors_of(batch_of(piece)) for piece in pieces]

@@ -64,6 +64,19 @@ def cheapest_slices(
     return slices[::-1]
 
 
+def equal_slices(lengths: np.ndarray, batch_tokens: int) -> list[tuple[int, int]]:
+    """Return the (start, stop) slices of as few batches of packed rows as have batch_tokens each,
+    about equally large.
+
+    lengths: of N > 0 rows, above 0. A batch may exceed batch_tokens by the end of a row.
+    """
+    ends = np.cumsum(lengths)
+    batches = -(-int(ends[-1]) // batch_tokens)
+    shares = np.arange(1, batches + 1) * int(ends[-1]) / batches
+    stops = np.unique(np.searchsorted(ends, shares) + 1).tolist()
+    return list(zip([0, *stops[:-1]], stops, strict=True))
+
+
 def slices_of(
     lengths: np.ndarray,
     batch_tokens: int | None,

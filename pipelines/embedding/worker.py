@@ -21,6 +21,7 @@ import torch
 
 from cotbert_core.exporting.openvino_model import run_by
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.training.precision import cast_weights
 from pipelines.embedding.blocks import (
     SKIPPED,
     BlockRange,
@@ -100,6 +101,8 @@ class BlockEmbedder:
         encoder = self._opened or SentenceEncoder.from_pretrained(
             self._task.model, options.template, options.readout, attention=options.attention
         )
+        if options.backend == "torch":
+            cast_weights(encoder.backbone.model, options.precision)
         return run_by(options.backend, encoder, options.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

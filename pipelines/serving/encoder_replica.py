@@ -44,11 +44,16 @@ class EncoderReplica:
 
         from cotbert_core.exporting.openvino_model import run_by
         from cotbert_core.sentence_encoder import SentenceEncoder
+        from cotbert_core.training.precision import cast_weights
 
         use_own_device()
         torch.set_num_threads(task.threads)
         self._threads = task.threads
         encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
+        if task.backend == "torch":
+            # Of 32 waiting texts, padding to the longest would be a third of the tokens.
+            encoder.backbone = encoder.backbone.packed()
+            cast_weights(encoder.backbone.model, task.precision)
         self._encoder = run_by(task.backend, encoder, task.precision)
         self._precision = task.precision
         self._one_at_a_time = asyncio.Lock()

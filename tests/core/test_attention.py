@@ -44,6 +44,21 @@ def test_packed_rows_have_the_vectors_of_padded_ones(
     assert np.abs(other[-1] - packed[0]).max() > 1e-2
 
 
+def test_an_encoder_is_packed_if_its_family_supports_it(encoder_folder, sentences, tmp_path):
+    """A budget of half the tokens gives two batches without padding, run in threads."""
+    encoder = SentenceEncoder.from_pretrained(encoder_folder)
+    expected = encoder.encode(sentences, precision="fp32")
+    encoder.backbone = encoder.backbone.packed()
+    assert encoder.backbone.packs
+    for budget in (10**6, 20, 1):
+        found = encoder.encode(sentences, budget, precision="fp32")
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    alone = encoder.encode(sentences[:1], precision="fp32")
+    np.testing.assert_allclose(alone, expected[:1], atol=2e-6)
+    eager = load_backbone(encoder_folder, attention="eager")
+    assert eager.packed() is eager
+
+
 @pytest.mark.parametrize(
     ("attention", "denoise", "mini_batch_size"),
     [("unpadded", "pad", 4), ("unpadded", "position", None), ("plain", "pad", None)],

@@ -8,6 +8,7 @@ import pytest
 from cotbert_core.encoder.length_batches import (
     budget_slices,
     cheapest_slices,
+    equal_slices,
     padding,
     slices_of,
 )
@@ -20,6 +21,18 @@ def test_budget_slices_keep_to_the_budget():
     assert slices[0] == (0, 1), "a row longer than the budget runs alone"
     assert all((b - a) * lengths[a] <= 20 for a, b in slices[1:])
     assert budget_slices(lengths, None) == [(0, 8)]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 13, 40, 133, 10**6])
+def test_equal_slices_share_the_tokens(batch_tokens):
+    lengths = np.random.default_rng(0).integers(2, 30, 20)
+    slices = equal_slices(lengths, batch_tokens)
+    assert [i for start, stop in slices for i in range(start, stop)] == list(range(20))
+    total, wanted = lengths.sum(), -(-lengths.sum() // batch_tokens)
+    assert len(slices) == min(20, wanted) or batch_tokens < 30
+    shares = [lengths[start:stop].sum() for start, stop in slices]
+    assert max(shares) < total / wanted + lengths.max()
+    assert equal_slices(np.array([90, 4, 3, 3]), 50) == [(0, 1), (1, 4)]
 
 
 def divisions(count):

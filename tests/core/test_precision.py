@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from cotbert_core.training.precision import autocast, has_fast_bf16, resolve_precision
+from cotbert_core import SentenceEncoder
+from cotbert_core.training.precision import (
+    autocast,
+    cast_weights,
+    has_fast_bf16,
+    resolve_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -28,6 +35,20 @@ def test_auto_is_bf16_only_where_it_is_faster(monkeypatch, onednn, cpu, chosen):
     with autocast("auto", CPU):
         product = torch.nn.functional.linear(torch.ones(2, 2), torch.ones(2, 2))
     assert product.dtype == {"bf16": torch.bfloat16, "fp32": torch.float32}[chosen]
+
+
+@pytest.mark.parametrize("attention", ["plain", "unpadded"])
+def test_weights_that_are_cast_once_give_the_same_vectors(encoder_folder, sentences, attention):
+    encoder = SentenceEncoder.from_pretrained(encoder_folder, attention=attention)
+    before = [encoder.encode(sentences, precision=one) for one in ("bf16", "fp32")]
+    cast_weights(encoder.backbone.model, "fp32")
+    assert np.array_equal(encoder.encode(sentences, precision="fp32"), before[1])
+    cast_weights(encoder.backbone.model, "bf16")
+    assert np.array_equal(encoder.encode(sentences, precision="bf16"), before[0])
+    assert not np.array_equal(*before), "premise"
+    kinds = {name: weight.dtype for name, weight in encoder.backbone.model.named_parameters()}
+    assert kinds["encoder.layer.0.output.dense.weight"] == torch.bfloat16
+    assert kinds["embeddings.word_embeddings.weight"] == torch.float32
 
 
 def test_a_named_format_is_kept(monkeypatch):
