@@ -73,7 +73,8 @@ class Backbone:
         return self.attention == UNPADDED
 
     def packed(self) -> Backbone:
-        """Return the encoder with packed rows, if it supports them; it then uses them too."""
+        """Return the encoder for packed rows, with the same model, which is set to them; itself if
+        its family does not support them."""
         if self.attention != PLAIN:
             return self
         return replace(self, attention=set_attention(self.model, self.name, "unpadded"))

@@ -155,7 +155,7 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
     if plan.found.wrapped:
         notes.append(
             f"input {_files(plan.found.wrapped)} lines that end within a sentence, and each is "
-            "read as a text: --wrapped joins them"
+            "read as a text: --wrapped of prepare, adapt and embed joins them"
         )
     if plan.found.utf8:
         notes.append(
