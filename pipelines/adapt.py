@@ -41,7 +41,7 @@ from pipelines.adapting.final_model import (
     save_model,
 )
 from pipelines.adapting.job_record import about, open_folder, params
-from pipelines.adapting.length_notes import length_notes
+from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
@@ -118,6 +118,11 @@ def _run(
     if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
         prepare(options.prepare_options(), output / CORPUS, verbose, run.key)
     corpus = Corpus.open(output / CORPUS)
+    try:
+        require_sentences(corpus, options)
+    except UserError:
+        shutil.rmtree(corpus.path)
+        raise
     run.dataset(corpus)
     encoder = absolute_name(options.encoder)
     # The dev queries choose; the graded pairs are scored beside them.

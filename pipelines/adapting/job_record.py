@@ -45,6 +45,7 @@ def option_record(options: AdaptOptions) -> dict[str, Any]:
     record = {
         **given,
         "inputs": list(options.inputs),
+        "documents": options.read_as,
         "clean": {k: v for k, v in vars(options.clean).items() if v not in (None, ())},
         "chosen": list(options.chosen),
     }

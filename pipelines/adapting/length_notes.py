@@ -6,6 +6,7 @@ import math
 
 from cotbert_core.encoder.backbone import load_tokenizer, most_tokens
 from cotbert_core.encoder.pooling_config import readable_pooling
+from cotbert_core.errors import UserError
 from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.held_out_file import read_held_out
@@ -13,6 +14,8 @@ from pipelines.storage.held_out_file import read_held_out
 # The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
 # the sentences of documentation and of reviews 1 % are longer.
 LONG_ROWS = 0.2
+# The share from which they are texts: without documents the adaptation would learn little of them.
+TEXTS = 0.5
 # The share of held-out documents longer than the encoder reads from which the score says less.
 LONG_DOCUMENTS = 0.2
 
@@ -21,6 +24,17 @@ def length_notes(corpus: Corpus, encoder: str, options: AdaptOptions) -> list[st
     """Return a note if rows that are adapted to as sentences look like texts, or if documents are
     longer than the encoder NAME reads."""
     return _of_documents(corpus, encoder) if options.has_documents else _of_rows(corpus)
+
+
+def require_sentences(corpus: Corpus, options: AdaptOptions) -> None:
+    """Raise UserError for texts that would be adapted to as sentences by default alone."""
+    cut = corpus.manifest["truncated"]
+    if options.documents is None and not options.has_documents and cut >= TEXTS * len(corpus):
+        raise UserError(
+            f"{cut:,} of {len(corpus):,} rows have more than {SENTENCE_TOKENS} tokens, so they are "
+            "texts of several sentences: give --split LANGUAGE, such as en, to adapt to each row "
+            "as a document, or --documents none to adapt to it as one sentence"
+        )
 
 
 def _of_rows(corpus: Corpus) -> list[str]:

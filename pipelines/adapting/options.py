@@ -45,7 +45,7 @@ QUERIES = 1000
 class AdaptOptions:
     """The documents, the candidates, and the budget of each.
 
-    documents: never None once made (`has_documents`). candidates: all that are possible if none are
+    documents: None for the default (`read_as`). candidates: all that are possible if none are
     named. without: candidates to leave out. pretrain: steps of masked-language-model training
     before the candidates, 0 for none.
     """
@@ -131,9 +131,6 @@ class AdaptOptions:
     max_concurrent: shared.MaxConcurrent = None
 
     def __post_init__(self) -> None:
-        if self.documents is None:
-            split = self.clean.split or any(n.startswith(docstrings.PREFIX) for n in self.inputs)
-            object.__setattr__(self, "documents", "row" if split else NO_DOCUMENTS)
         for name in (*self.candidates, *self.without):
             if name not in CANDIDATES:
                 raise unknown("candidate", name, dict.fromkeys(CANDIDATES))
@@ -160,9 +157,17 @@ class AdaptOptions:
             )
 
     @property
+    def read_as(self) -> str:
+        """What a document is, NO_DOCUMENTS if each row is a sentence."""
+        if self.documents is not None:
+            return self.documents
+        split = self.clean.split or any(name.startswith(docstrings.PREFIX) for name in self.inputs)
+        return "row" if split else NO_DOCUMENTS
+
+    @property
     def has_documents(self) -> bool:
         """Whether the rows are documents or parts of them, and not single sentences."""
-        return self.documents != NO_DOCUMENTS
+        return self.read_as != NO_DOCUMENTS
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -183,7 +188,7 @@ class AdaptOptions:
             encoding=self.encoding,
             delimiter=self.delimiter,
             wrapped=self.wrapped,
-            documents=self.documents if self.has_documents else None,
+            documents=self.read_as if self.has_documents else None,
             hold_out=self.hold_out or HELD_OUT,
             query=self.query,
             hold_out_fewer=self.hold_out is None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from pipelines.adapting.length_notes import length_notes
+from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.options import AdaptOptions
 from pipelines.cleaning.options import CleanOptions
+from pipelines.cli import main
 from pipelines.prepare import prepare
 from pipelines.storage.corpus import Corpus
 
@@ -44,6 +46,24 @@ def test_documents_that_the_encoder_reads_in_part_are_counted(notes):
 
 def test_short_documents_need_no_note(notes):
     assert notes([3] * 40, documents="row", clean=CleanOptions(split="en")) == []
+
+
+def test_texts_are_not_adapted_to_as_sentences_by_default(
+    unrecorded, bert_folder, tmp_path, capsys
+):
+    """Only if the user says so; the folder can be used again."""
+    text = " ".join(f"{place} {WORDS}." for place in range(6))
+    rows = "\n".join(json.dumps({"text": f"{n} {text}"}) for n in range(40))
+    (tmp_path / "texts.jsonl").write_text(rows)
+    command = ["adapt", str(tmp_path / "texts.jsonl"), "--encoder", bert_folder, "--hold-out", "4"]
+    command += ["--output", str(tmp_path / "out")]
+    assert main(command) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "36 of 36 rows have more than 64 tokens, so they are texts of several sentences" in line
+    assert not (tmp_path / "out").exists()
+    given = AdaptOptions((str(tmp_path / "texts.jsonl"),), bert_folder, hold_out=4)
+    prepare(given.prepare_options(), tmp_path / "corpus")
+    require_sentences(Corpus.open(tmp_path / "corpus"), replace(given, documents="none"))
 
 
 def test_rows_that_look_like_texts_are_counted(notes):

@@ -34,7 +34,7 @@ def test_candidates_are_tried_in_one_order_each_once():
 )
 def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
     made = AdaptOptions(**{"inputs": ("a.txt",), **options})
-    assert made.documents == by
+    assert made.read_as == by
     assert made.prepare_options().documents == (None if by == "none" else by)
     sentences = ("simcse", "cot-bert-template", "promptbert-template")
     assert made.chosen == (sentences if by == "none" else CANDIDATES)
