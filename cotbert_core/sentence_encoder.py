@@ -14,7 +14,8 @@ import torch
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, apply_head, load_head
-from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.pooling_config import unused_prompts
+from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.differences import difference_sentences, differences

@@ -18,7 +18,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
-from cotbert_core.encoder.pooling_config import own_prompt, query_template
+from cotbert_core.encoder.pooling_files import own_prompt, query_template
 from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce, same_document

@@ -18,7 +18,8 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import hidden_at
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.mlm import mlm_head
-from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods.base import Method, MethodOutput

@@ -15,7 +15,8 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.encoder.pooling_config import PoolingConfig, own_prompt
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import own_prompt
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.baselines import TsdaeSettings

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
-from cotbert_core.encoder.pooling_config import PoolingConfig, prompt_of, readable_pooling
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import prompt_of, readable_pooling
 from cotbert_core.method_settings.bases import BareSettings, HeadName
 from cotbert_core.methods.contrastive import Contrastive, View
 from cotbert_core.settings import TrainSettings, flatten

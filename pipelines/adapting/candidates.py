@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
-from cotbert_core.encoder.pooling_config import own_prompt
+from cotbert_core.encoder.pooling_files import own_prompt
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override

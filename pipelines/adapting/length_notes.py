@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cotbert_core.encoder.backbone import load_tokenizer, most_tokens
-from cotbert_core.encoder.pooling_config import readable_pooling
+from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
-from cotbert_core.encoder.pooling_config import unused_prompts
+from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.exporting.openvino_model import choose_backend

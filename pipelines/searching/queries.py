@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.encoder.locations import locate_encoder, model_digest
-from cotbert_core.encoder.pooling_config import resolve_pooling_config
+from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision

@@ -16,7 +16,7 @@ import torch
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
-from cotbert_core.encoder.pooling_config import load_pooling_config
+from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import anisotropy, read_pairs

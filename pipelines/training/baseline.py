@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config, unused_prompts
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import load_pooling_config, unused_prompts
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.encoder.pooling_config import own_prompt, query_template
+from cotbert_core.encoder.pooling_files import own_prompt, query_template
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method

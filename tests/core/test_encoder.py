@@ -14,7 +14,8 @@ from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.locations import MINILM
-from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.templates.template_texts import TEMPLATES, Template
 
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.files import MOST_JSON_BYTES, read_json
 from cotbert_core.sentence_encoder import SentenceEncoder

@@ -14,8 +14,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 from cotbert_core import SentenceEncoder, Template, UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import (
-    PoolingConfig,
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import (
     own_prompt,
     query_template,
     resolve_pooling_config,
