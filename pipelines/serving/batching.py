@@ -19,10 +19,6 @@ import numpy as np
 CHARACTERS_PER_TOKEN, EXTRA_TOKENS = 4, 2
 # Pause while gathering texts; a request of one sentence takes about a millisecond to parse.
 PAUSE_SECONDS = 0.002
-# After a batch, the largest number of unanswered requests seen before counts this much.
-FORGETTING = 0.9
-# With fewer requests than half of this, an encoder waits as long as texts arrive.
-FEWEST = 8
 Encode = Callable[[list[str]], Awaitable[tuple[np.ndarray, np.ndarray]]]
 
 
@@ -86,7 +82,6 @@ class Batcher:
     def __init__(self, encode: Encode, batching: Batching) -> None:
         self._encode, self._batching = encode, batching
         self._jobs: deque[Job] = deque()
-        self._unanswered, self._usual = 0, 0.0
         self._arrivals = 0
         self._arrived = asyncio.Event()
         self._free = asyncio.Semaphore(batching.concurrent)
@@ -100,12 +95,8 @@ class Batcher:
         job = Job(texts, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._arrivals += 1
-        self._unanswered += 1
         self._arrived.set()
-        try:
-            return await job.answer
-        finally:
-            self._unanswered -= 1
+        return await job.answer
 
     async def run(self) -> None:
         """Start batches until cancelled."""
@@ -116,27 +107,20 @@ class Batcher:
                 await self._free.acquire()
                 if idle:  # otherwise texts have had time to arrive
                     await self._gather()
-                self._usual = max(self._unanswered, FORGETTING * self._usual)
                 self._start(self.take())
         finally:
             for task in self._running:
                 task.cancel()
 
     async def _gather(self) -> None:
-        """Wait while texts keep arriving, at most wait_seconds, and no longer than until half of
-        the usual number of requests have arrived.
+        """Wait while texts keep arriving, at most wait_seconds.
 
-        Clients whose texts were encoded together send their next ones within milliseconds. Of many,
-        the second half arrives while the first is encoded, so that neither the encoder nor HTTP
-        waits for the other.
+        Clients whose texts were encoded together send their next ones within milliseconds; a single
+        client waits for only one pause.
         """
         loop = asyncio.get_running_loop()
         end, known = loop.time() + self._batching.wait_seconds, -1
-        while (
-            known != self._arrivals
-            and 2 * len(self._jobs) < max(FEWEST, self._usual)
-            and loop.time() < end
-        ):
+        while known != self._arrivals and loop.time() < end:
             known = self._arrivals
             await asyncio.sleep(PAUSE_SECONDS)
 

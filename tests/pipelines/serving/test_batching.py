@@ -93,27 +93,6 @@ async def test_an_idle_encoder_waits_while_texts_arrive_and_no_longer(encoder, b
     await batcher.embed(["alone"])  # within 10 seconds, not 1,000
 
 
-@with_batcher(wait_seconds=1000.0, batch_tokens=1000)
-async def test_of_many_requests_half_are_encoded_while_the_others_arrive(encoder, batcher):
-    """Clients that send again once they are answered: in turns, from the second round on."""
-    encoder.gate.set()
-    names, arrived = [f"{n:02}" for n in range(32)], asyncio.Event()
-
-    async def client(number):
-        await batcher.embed([names[number]])
-        await (asyncio.sleep(0) if number < 16 else arrived.wait())
-        await batcher.embed([names[number]])
-
-    clients = [asyncio.create_task(client(number)) for number in range(32)]
-    while len(encoder.batches) < 2:
-        await asyncio.sleep(0)
-    assert sorted(encoder.batches[0]) == names
-    assert sorted(encoder.batches[1]) == names[:16], "not after a pause of 0.1 s without arrivals"
-    arrived.set()
-    await asyncio.gather(*clients)
-    assert sorted(encoder.batches[2]) == names[16:]
-
-
 @with_batcher()
 async def test_a_long_request_does_not_delay_a_short_one(encoder, batcher):
     encoder.gate.set()
