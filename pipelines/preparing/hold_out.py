@@ -97,7 +97,7 @@ class HoldOut:
         )
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
         if self.fewer and self.by_document:
-            use += ", or divide them into more: --documents paragraph, or none, a sentence each"
+            use += ", or make more of them: --documents paragraph, or --documents none (sentences)"
         elif self.fewer:
             use += ", or choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
         return f"hold_out is {self.count:,} and {what}: {use}"
