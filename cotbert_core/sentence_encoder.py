@@ -108,10 +108,16 @@ class SentenceEncoder:
     def functions(
         self, precision: Precision = "auto"
     ) -> tuple[Callable[[Sequence[str]], np.ndarray], Callable[[Sequence[str]], np.ndarray] | None]:
-        """Return `encode` for texts and for queries, None if these are read like other texts."""
-        queries = self.for_queries
-        of_queries = None if queries is None else partial(queries.encode, precision=precision)
-        return partial(self.encode, precision=precision), of_queries
+        """Return `encode` for texts and for queries, None if these are read like other texts.
+
+        The second one raises `for_queries`' error when it is called: texts need no usable prompt.
+        """
+
+        def of_queries(sentences: Sequence[str]) -> np.ndarray:
+            return (self.for_queries or self).encode(sentences, precision=precision)
+
+        encode = partial(self.encode, precision=precision)
+        return encode, None if self.pooling.query is None else of_queries
 
     def with_template(self, template: Template) -> SentenceEncoder:
         """Return the encoder with another template, and otherwise the same pooling."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch.multiprocessing
 
-# What the workers import, once for all pairs: anew for each it takes 15 s.
+# The modules that the workers need, imported once: importing them for each pair takes 15 s.
 IMPORTED = ("benchmarks.gpu_jobs", "cotbert_core.methods", "pipelines.training.process_group")
 
 
 def fork_server() -> multiprocessing.context.ForkServerContext:
-    """Processes forked from a fresh one: in a test's own, Ray may have threads, and one fork of a
-    thousand waited for ever for a lock that a thread had held."""
+    """Return a context whose processes are forked from a fresh one. A test's own process may have
+    threads of Ray, and a process forked from it once hung on a lock that such a thread held."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(IMPORTED))
     return context

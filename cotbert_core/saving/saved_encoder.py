@@ -36,8 +36,8 @@ class SavedEncoder:
 
     @property
     def in_tokenizer(self) -> BoundTemplate:
-        """The template that the folder's tokenizer adds: none beside prompts, of which it could add
-        one only."""
+        """The template that the folder's tokenizer adds. With prompts it adds none, since it could
+        add only one of them."""
         return BoundTemplate.bind(None, self.backbone.tokenizer.hf) if self.prompts else self.bound
 
     @property

@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, override
+from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from pipelines.runtime.worker_resources import check_cores
@@ -64,14 +65,23 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
 def _check_room(method: Method, settings: TrainSettings) -> None:
     """Raise UserError if the longest sentence or positive does not fit into the encoder."""
     roles = [r for r in settings.method.template_roles if getattr(settings.templates, r)]
-    _check_length(method, "max_length", settings.max_length, roles)
+    own, queries = own_prompt(settings.encoder), query_template(settings.encoder)
+    _check_length(method, "max_length", settings.max_length, roles, (own, queries))
     if isinstance(settings.method, PositiveSettings) and settings.method.positive == "rest":
         around = roles[1:2] or roles  # the positive's template, if there is one
-        _check_length(method, "method.rest_length", settings.method.rest_length, around)
+        rest = settings.method.rest_length  # which is never read as a query
+        _check_length(method, "method.rest_length", rest, around, (own,))
 
 
-def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str]) -> None:
-    """Raise UserError if this many tokens do not fit into the encoder with these templates."""
+def _check_length(
+    method: Method,
+    setting: str,
+    tokens: int,
+    roles: Sequence[str],
+    prompts: Sequence[Template | None],
+) -> None:
+    """Raise UserError if this many tokens do not fit into the encoder with the templates of these
+    roles, or with these of the encoder's own."""
     for role in roles:
         bound = BoundTemplate.bind(method.template(role), method.backbone.tokenizer.hf)
         if tokens > _longest(method, bound):
@@ -80,8 +90,7 @@ def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str
                 f"encoder takes {method.backbone.max_tokens} tokens in total: give --set "
                 f"{setting}={_longest(method, bound)} or less"
             )
-    name = method.settings.encoder
-    for prompt in (own_prompt(name), query_template(name)):
+    for prompt in prompts:
         plain = BoundTemplate.bind(prompt, method.backbone.tokenizer.hf)
         if tokens > _longest(method, plain):
             besides = f"{plain.length} {'of its prompt' if prompt else 'special ones'}"

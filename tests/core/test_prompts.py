@@ -173,8 +173,8 @@ def test_an_anchor_is_read_as_a_query_if_its_positive_is_another_text(prompted, 
     torch.testing.assert_close(seen[1].detach(), others, atol=1e-5, rtol=0)
     assert (queries.flip(0) - others).abs().max() > 0.01, "premise"
     dropout = override(settings, {"method.positive": "dropout"})
-    alike = build_method(load_backbone(settings.encoder), dropout)
-    assert alike.queries == (alike.anchor if name == "denosent" else alike.bare)
+    same = build_method(load_backbone(settings.encoder), dropout)
+    assert same.queries == (same.anchor if name == "denosent" else same.bare)
 
 
 def test_a_method_that_reads_a_mask_refuses_a_template_without_one(tiny_settings, bert_folder):
@@ -221,6 +221,10 @@ def test_the_prompt_for_queries(prompted):
     joined = SentenceEncoder.from_pretrained(prompted(None, {"query": "a man is pl"}, name="c"))
     with pytest.raises(UserError, match="has the prompt 'a man is pl', which its tokenizer joins"):
         joined.for_queries  # noqa: B018
+    encode, of_queries = joined.functions("fp32")
+    np.testing.assert_allclose(encode(TEXTS[:1]), ours(folder, TEXTS[:1]), atol=1e-6)
+    with pytest.raises(UserError, match="which its tokenizer joins"):
+        of_queries(TEXTS[:1])
     with pytest.raises(UserError, match=r"of queries is 'query: \[X\]' and the readout mask"):
         PoolingConfig("mask", Template("[X] [MASK]"), query=template)
 

@@ -7,7 +7,10 @@ import pytest
 from document_corpus import rows_of, same_document, write_document_corpus
 from tiny_corpus import write_corpus
 
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.pooling_files import query_template
 from cotbert_core.errors import UserError
+from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import windows
 from pipelines.storage.corpus import Corpus
@@ -214,3 +217,12 @@ def test_a_rest_must_fit_into_the_encoder(corpus, make, method, longest, message
     with pytest.raises(UserError, match=f"method.rest_length is {longest + 1}.*{message}"):
         check_inputs(make("rest", method, **too_long), corpus)
     check_inputs(make("neighbour", method, **too_long), corpus)
+
+
+def test_a_rest_needs_no_room_for_the_prompt_of_queries(corpus, make, queried_folder):
+    prompt = BoundTemplate.bind(query_template(queried_folder), load_tokenizer(queried_folder).hf)
+    assert 128 - prompt.length < 126, "premise"
+    rest = {"encoder": queried_folder, "method.rest_length": 126}
+    check_inputs(make("rest", "simcse", **rest), corpus)
+    with pytest.raises(UserError, match=r"method\.rest_length is 127 and the encoder takes 126"):
+        check_inputs(make("rest", "simcse", **rest | {"method.rest_length": 127}), corpus)
