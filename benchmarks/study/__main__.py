@@ -62,7 +62,7 @@ def _write_record(given: argparse.Namespace, study: Study) -> None:
 def _page(given: argparse.Namespace) -> None:
     records = [read_json(path) for path in given.records]
     write_text(given.to, page(records))
-    write_text(given.picture, picture(records[0]))
+    write_text(given.picture, picture(records[-1]))
     print(f"wrote {given.to} and {given.picture}")
 
 
@@ -94,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--note", default="", help="sentence about the encoder on the page")
     made = acts.add_parser("page")
     made.set_defaults(act=_page)
-    made.add_argument("records", type=Path, nargs="+", help="records of studies")
+    made.add_argument(
+        "records", type=Path, nargs="+", help="records of studies; the plot is of the last"
+    )
     made.add_argument("--to", type=Path, default=PAGE)
     made.add_argument("--picture", type=Path, default=PICTURE)
     return parser

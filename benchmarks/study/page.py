@@ -25,11 +25,10 @@ INTRODUCTION = Path(__file__).parent / "introduction.md"
 
 
 def page(records: Sequence[Record]) -> str:
-    """Return the page; the papers' tables hold the first record's numbers."""
-    first = records[0]
+    """Return the page; the papers' tables have two columns for each record."""
     parts = [
         INTRODUCTION.read_text("utf-8"),
-        *(_paper(name, rows, first) for name, rows in read_tables().items()),
+        *(_paper(name, rows, records) for name, rows in read_tables().items()),
     ]
     parts.append("## What was run\n")
     for record in records:
@@ -39,31 +38,25 @@ def page(records: Sequence[Record]) -> str:
             sections.other_scores(record),
             sections.geometry(record),
         ]
-    parts += [sections.templates(first), sections.tokens(first)]
+    parts += [sections.templates(records[0]), sections.tokens(records[0])]
     return "\n".join(part for part in parts if part)
 
 
-def _paper(name: str, rows: Sequence[Row], record: Record) -> str:
-    gaps = adjusted([_gap(record, row) for row in rows])
-    found = [(row, g, _outcome(record, row, g)) for row, g in zip(rows, gaps, strict=True)]
-    cells = [
-        (
-            row.what,
-            f"`{row.command}`" if row.command else "",
-            row.paper,
-            _ours(record, row),
-            _order(g, outcome),
-        )
-        for row, g, outcome in found
-    ]
-    holds, otherwise, inconclusive = (
-        sum(each == outcome for *_, each in found) for outcome in (HOLDS, OTHERWISE, INCONCLUSIVE)
-    )
-    table = sections.table(("table", "command", "paper", "ours", "order"), cells)
-    return (
-        f"## {name}\n\n{table}\nOrders of this paper that hold: {holds}; that do not: {otherwise}; "
-        f"inconclusive: {inconclusive}.\n"
-    )
+def _paper(name: str, rows: Sequence[Row], records: Sequence[Record]) -> str:
+    columns = [[(row.what, f"`{row.command}`" if row.command else "", row.paper) for row in rows]]
+    header, counts = ["table", "command", "paper"], []
+    for record in records:
+        gaps = adjusted([_gap(record, row) for row in rows])
+        outcomes = [_outcome(record, row, g) for row, g in zip(rows, gaps, strict=True)]
+        ours = [_ours(record, row, first=record is records[0]) for row in rows]
+        orders = [_order(g, each) for g, each in zip(gaps, outcomes, strict=True)]
+        columns.append(list(zip(ours, orders, strict=True)))
+        encoder = record["about"]["encoder"]
+        header += [f"ours, {encoder}", "order"]
+        number = {each: outcomes.count(each) for each in (HOLDS, OTHERWISE, INCONCLUSIVE)}
+        counts.append(f"on {encoder} " + ", ".join(f"{n} {each}" for each, n in number.items()))
+    cells = [sum(parts, ()) for parts in zip(*columns, strict=True)]
+    return f"## {name}\n\n{sections.table(header, cells)}\nThe orders: {'; '.join(counts)}.\n"
 
 
 def _gap(record: Record, row: Row) -> Gap | None:
@@ -80,11 +73,14 @@ def _outcome(record: Record, row: Row, found: Gap | None) -> str:
     return "" if published is None else outcome(record, row, found, published)
 
 
-def _ours(record: Record, row: Row) -> str:
-    if not isinstance(row.ours, Ours):
-        return row.ours
-    found = scores(record, row.ours)
-    return mean_spread(found) if found else NOT_RUN
+def _ours(record: Record, row: Row, *, first: bool) -> str:
+    """Return our number; a text, and what was not run, stand in the first record's column alone."""
+    found = scores(record, row.ours) if isinstance(row.ours, Ours) else []
+    if found:
+        return mean_spread(found)
+    if not first:
+        return ""
+    return row.ours if isinstance(row.ours, str) else NOT_RUN
 
 
 def _order(found: Gap | None, outcome: str) -> str:
