@@ -85,6 +85,15 @@ def tiny_models_are_loaded_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A job that ran in this process has set as many threads as there are cores."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def forked_workers() -> Iterator[None]:
     """Ray's workers are forked from a process that has torch imported (tests/forking): without

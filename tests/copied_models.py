@@ -27,6 +27,7 @@ class Snapshot:
         pickler.persistent_id = self._keep  # type: ignore[method-assign]
         pickler.dump(made)
         self.rest = file.getvalue()
+        self.bytes = len(self.rest) + sum(tensor.nbytes for tensor in self.tensors.values())
 
     def _keep(self, part: Any) -> int | None:
         import torch
@@ -36,10 +37,6 @@ class Snapshot:
         if id(part) not in self.tensors:
             self.tensors[id(part)] = _copied(part)
         return id(part)
-
-    @property
-    def bytes(self) -> int:
-        return len(self.rest) + sum(tensor.nbytes for tensor in self.tensors.values())
 
     def copy(self) -> Any:
         """The object as it was; what was one tensor is one tensor."""

@@ -48,8 +48,9 @@ def test_short_documents_need_no_note(notes):
     assert notes([3] * 40, documents="row", clean=CleanOptions(split="en")) == []
 
 
+@pytest.mark.ray_local
 def test_texts_are_not_adapted_to_as_sentences_by_default(
-    unrecorded, bert_folder, tmp_path, capsys
+    ray_here, unrecorded, bert_folder, tmp_path, capsys
 ):
     """Only if the user says so; the folder can be used again."""
     text = " ".join(f"{place} {WORDS}." for place in range(6))
