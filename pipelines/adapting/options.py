@@ -161,8 +161,12 @@ class AdaptOptions:
         """What a document is, NO_DOCUMENTS if each row is a sentence."""
         if self.documents is not None:
             return self.documents
-        split = self.clean.split or any(name.startswith(docstrings.PREFIX) for name in self.inputs)
-        return "row" if split else NO_DOCUMENTS
+        return "row" if self.clean.split or self.reads_docstrings else NO_DOCUMENTS
+
+    @property
+    def reads_docstrings(self) -> bool:
+        """Whether docstrings of installed packages are among the documents."""
+        return any(name.startswith(docstrings.PREFIX) for name in self.inputs)
 
     @property
     def has_documents(self) -> bool:

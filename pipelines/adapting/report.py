@@ -19,13 +19,17 @@ from pipelines.adapting.outcome import (
     table_rows,
     trial_rows,
 )
-from pipelines.evaluating.scoring import PASSAGES
+from pipelines.evaluating.scoring import FOUND_FIRST, PASSAGES, WITH_KEYWORDS
+from pipelines.reading.documents import PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places
 from pipelines.runtime.progress import clock, table
 
+# The folder of vectors in the next commands.
+VECTORS = "runs/vectors"
 
-def summary(result: Mapping[str, Any], output: Path) -> str:
+
+def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> str:
     """Return the text for the terminal: what was gained, the tables, and what to type next."""
     return "\n".join(
         [
@@ -35,16 +39,38 @@ def summary(result: Mapping[str, Any], output: Path) -> str:
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
-            places(output, _embed_command(result, output)),
+            places(output, *next_commands(result, options, output)),
         ]
     )
 
 
-def _embed_command(result: Mapping[str, Any], output: Path) -> tuple[str | Path, ...]:
-    """Return the words that embed the user's texts, by passages if the documents are long."""
-    passages = ("--passages", str(PASSAGE_WORDS)) if PASSAGES in result["table"] else ()
-    vectors = ("--output", "runs/vectors")
-    return ("embed", output / "model", "--input", "YOUR.txt", *passages, *vectors)
+def next_commands(
+    result: Mapping[str, Any], options: AdaptOptions, output: Path
+) -> list[tuple[str | Path, ...]]:
+    """Return the commands that embed the user's rows and search them: by passages if the documents
+    are long, and with keywords if they find more. `embed` cannot read docstrings.
+    """
+    scores, named = result["table"], options.reads_docstrings
+    column = () if options.text_column == "text" else ("--text-column", options.text_column)
+    rows = ("YOUR.txt",) if named else (*options.inputs, *column)
+    reading = () if named else _reading(options)
+    if PASSAGES in scores:
+        reading += ("--passages", str(PASSAGE_WORDS))
+    both = scores.get(WITH_KEYWORDS, scores[FOUND_FIRST])
+    keywords = ("--keywords",) if both["after"] > scores[FOUND_FIRST]["after"] else ()
+    return [
+        ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
+        ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
+    ]
+
+
+def _reading(options: AdaptOptions) -> tuple[str, ...]:
+    """Return the options by which `embed` reads the rows that were prepared."""
+    found: tuple[str, ...] = ()
+    for name in ("encoding", "delimiter"):
+        if (value := getattr(options, name)) is not None:
+            found += (f"--{name}", value)
+    return found + ("--wrapped",) * (options.wrapped or options.documents == PARAGRAPH)
 
 
 def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOptions) -> None:

@@ -23,4 +23,4 @@ def run(given: Adapt) -> None:
     from pipelines.adapting.report import summary
 
     result = adapt(given.options, given.output, given.verbose, kept=given.kept)
-    print_output(summary(result, given.output))
+    print_output(summary(result, given.options, given.output))

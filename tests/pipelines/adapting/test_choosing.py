@@ -9,8 +9,9 @@ import pytest
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, confirm, plain_readout
 from pipelines.adapting.final_model import save_model
+from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import sentences, table_rows, trial_rows
-from pipelines.adapting.report import summary
+from pipelines.adapting.report import next_commands
 from pipelines.training.baseline import Baseline
 
 BEFORE = Contender(UNTOUCHED, "base", 51.0)
@@ -151,8 +152,31 @@ def test_what_passages_of_long_documents_find_is_said():
         "+5.0). With keyword search added, it finds 31.3 %."
     )
     assert general.startswith("General text")
-    assert "--passages 60" in summary(made, Path("out"))
-    assert "--passages" not in summary(result(), Path("out"))
+    embed, _ = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
+    assert embed[-4:] == ("--passages", "60", "--output", "runs/vectors")
+
+
+NEXT = [
+    (("a.csv", "b.csv"), {"text_column": "body", "encoding": "latin-1", "documents": "row"},
+     "a.csv b.csv --text-column body --encoding latin-1", "a.csv b.csv --text-column body"),
+    (("manual",), {"documents": "paragraph"}, "manual --wrapped", "manual"),
+    (("docstrings:torch",), {}, "YOUR.txt", "YOUR.txt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "given", "embedded", "searched"), NEXT)
+def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
+    inputs, given, embedded, searched
+):
+    options = AdaptOptions(inputs, **given)
+    embed, search = next_commands(result(), options, Path("out"))
+    assert " ".join(map(str, embed)) == f"embed out/model --input {embedded} --output runs/vectors"
+    words = f"search runs/vectors YOUR QUERY --keywords --text {searched}"
+    assert " ".join(search) == words
+    worse = result()
+    worse["table"] |= {"held-out-with-keywords": compared(50.0, 50.0, 0.0, 0.0, 0.0)}
+    _, search = next_commands(worse, options, Path("out"))
+    assert " ".join(search) == words.replace(" --keywords", "")
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
