@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.geometry import unit_rows
-from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHT, KeywordScores
+from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
 from pipelines.reading.data_folder import PASSAGES_COLUMN
@@ -62,7 +63,7 @@ def search(options: SearchOptions) -> list[list[Match]]:
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
         keywords = None if source is None else keyword_scores_of(opened, options.queries, source)
-        hits = nearest(opened, queries, options.top, keywords)
+        hits = nearest(opened, queries, options.top, keywords, options.keyword_weight)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
     passages: list[dict[int, str]] = [{} for _ in hits]
@@ -72,18 +73,22 @@ def search(options: SearchOptions) -> list[list[Match]]:
 
 
 def nearest(
-    embeddings: Embeddings, queries: np.ndarray, top: int, keywords: KeywordScores | None = None
+    embeddings: Embeddings,
+    queries: np.ndarray,
+    top: int,
+    keywords: KeywordScores | None = None,
+    keyword_weight: float = KEYWORD_WEIGHT,
 ) -> list[Hits]:
     """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows.
 
     The best passage of a row counts if the rows have passages. keywords: of the same queries and
-    all rows, added to the cosines.
+    all rows, added to the cosines with keyword_weight.
     """
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
     for block in embeddings.blocks(passages=embeddings.has_passages):
-        added = None if keywords is None else KEYWORD_WEIGHT * keywords.block(texts=block.rows)
+        added = None if keywords is None else keyword_weight * keywords.block(texts=block.rows)
         running.add(block.ids, block.rows, block.vectors, added, block.passages)
         left_out += block.left_out
         done += len(block.ids) + block.left_out

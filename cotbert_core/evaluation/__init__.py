@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
 from cotbert_core.evaluation.held_out import (
-    EncoderScores,
     HeldOut,
     HeldOutScores,
-    held_out_keywords,
     score_held_out,
     score_keywords,
-    score_searches,
 )
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
+from cotbert_core.evaluation.searches import EncoderScores, held_out_keywords, score_searches
 from cotbert_core.evaluation.sts import STS_TASKS, load_dev
 
 __all__ = [

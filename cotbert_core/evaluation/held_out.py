@@ -3,30 +3,23 @@
 A query is a sentence that was held out of a document, its target is the rest of that document, and
 it is searched among the targets of all held-out documents by cosine. That is a proxy for retrieval
 and similarity in the same domain (docs/evaluation.md). What needs no encoder, keyword search, is
-scored on the same queries, and so are both together; if the documents are long, by passages too.
+scored on the same queries.
 
-Letters: Q queries, N targets, U distinct targets, C documents, P passages of distinct targets, D
-dimensions.
+Letters: Q queries, N targets, U distinct targets, C documents, D dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
 from cotbert_core.evaluation.geometry import unit_rows
-from cotbert_core.evaluation.keyword_search import (
-    BLOCK_CELLS,
-    KEYWORD_WEIGHT,
-    KeywordScores,
-    keyword_scores,
-)
+from cotbert_core.evaluation.keyword_search import BLOCK_CELLS, KeywordScores
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
-from cotbert_core.evaluation.passages import passages_if_long, with_best_passage
+from cotbert_core.evaluation.passages import passages_if_long
 
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
 # has a cosine that is different by about 1e-7.
@@ -101,9 +94,13 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """The scores of a search for Q queries. ranks: (Q,) of each query's own target, from 1."""
+    """The scores of a search for Q queries.
+
+    ranks: (Q,) of each query's own target, from 1. keyword_weight: that of the BM25 that was added.
+    """
 
     ranks: np.ndarray
+    keyword_weight: float | None = None
 
     @property
     def found(self) -> np.ndarray:
@@ -126,20 +123,6 @@ class HeldOutScores:
         return 100 * float(self.reciprocal.mean())
 
 
-@dataclass(frozen=True)
-class EncoderScores:
-    """The scores of an encoder's searches by cosine, and with what is added to the cosines.
-
-    passages, both: those of searches by passages, without and with keyword search; None if the
-    targets are not long.
-    """
-
-    alone: HeldOutScores
-    keywords: HeldOutScores
-    passages: HeldOutScores | None = None
-    both: HeldOutScores | None = None
-
-
 def score_held_out(
     encode: Encode, held_out: HeldOut, for_queries: Encode | None = None
 ) -> HeldOutScores:
@@ -147,66 +130,29 @@ def score_held_out(
 
     for_queries: encodes the queries; None: as other texts.
     """
-    queries, targets, _ = _unit_vectors(encode, for_queries, held_out, [])
-    return _scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
+    queries, targets = unit_vectors(encode, for_queries, held_out.queries, held_out.distinct[0])
+    return search_scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
 
 
 def score_keywords(held_out: HeldOut, keywords: KeywordScores) -> HeldOutScores:
     """Return the scores of keyword search, which needs no encoder."""
-    return _scores(held_out, lambda rows: [keywords.block(rows)])[0]
+    return search_scores(held_out, lambda rows: [keywords.block(rows)])[0]
 
 
-def score_searches(
-    encode: Encode,
-    held_out: HeldOut,
-    keywords: KeywordScores,
-    for_queries: Encode | None = None,
-) -> EncoderScores:
-    """Return the scores of an encoder alone, with KEYWORD_WEIGHT times BM25 added to its cosines,
-    and, if targets are long, of both by passages; each distinct text is encoded once.
-
-    for_queries: encodes the queries; None: as other texts.
-    """
-    cut = held_out.passages
-    counts = np.array([len(passages) for passages in cut], int)
-    pieces = list(chain.from_iterable(cut))
-    queries, targets, passages = _unit_vectors(encode, for_queries, held_out, pieces)
-
-    def searches(rows: slice) -> list[np.ndarray]:
-        added = KEYWORD_WEIGHT * keywords.block(rows)
-        found = [queries[rows] @ targets.T]
-        if cut:
-            found.append(with_best_passage(found[0], queries[rows] @ passages.T, counts))
-        return [scores for one in found for scores in (one, one + added)]
-
-    return EncoderScores(*_scores(held_out, searches, len(passages)))
-
-
-def held_out_keywords(held_out: HeldOut) -> KeywordScores:
-    """Return the BM25 scores of the queries and the distinct targets."""
-    return keyword_scores(held_out.queries, held_out.distinct[0])
-
-
-def _unit_vectors(
-    encode: Encode, for_queries: Encode | None, held_out: HeldOut, passages: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the vectors (Q, D) of the queries, (U, D) of the distinct targets, and (P, D) of P
-    passages, of unit length."""
-    texts, _ = held_out.distinct
-    searched = [*texts, *passages]
+def unit_vectors(
+    encode: Encode, for_queries: Encode | None, queries: Sequence[str], texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of Q queries and of texts, of unit length; see score_held_out."""
     if for_queries is None:
-        vectors = encode_distinct(encode, held_out.queries, searched)
+        vectors = encode_distinct(encode, queries, texts)
     else:
-        vectors = [
-            *encode_distinct(for_queries, held_out.queries),
-            *encode_distinct(encode, searched),
-        ]
-    queries, others = map(unit_rows, vectors)
-    return queries, others[: len(texts)], others[len(texts) :]
+        vectors = [*encode_distinct(for_queries, queries), *encode_distinct(encode, texts)]
+    asked, searched = map(unit_rows, vectors)
+    return asked, searched
 
 
-def _scores(
-    held_out: HeldOut, searches: Callable[[slice], list[np.ndarray]], passages: int = 0
+def search_scores(
+    held_out: HeldOut, searches: Callable[[slice], Iterable[np.ndarray]], passages: int = 0
 ) -> list[HeldOutScores]:
     """Return the scores of several searches.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
 from pipelines.adapting.options import NO_DOCUMENTS, AdaptOptions
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
+    KEYWORD_WEIGHT_KEY,
     KEYWORDS,
     MRR10,
     PASSAGES,
@@ -151,9 +153,20 @@ def _keyword_sentence(result: Mapping[str, Any]) -> list[str]:
         gained = f", to the untouched one's {both['before']:.1f} %: {_gap(both, 1)}"
     return [
         f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}. Added to the "
-        "encoder's cosines, as cotbert search --keywords does, it finds "
+        f"encoder's cosines, as cotbert search {' '.join(keyword_options(result))} does, it finds "
         f"{both['after']:.1f} %{gained}."
     ]
+
+
+def keyword_options(result: Mapping[str, Any], name: str = WITH_KEYWORDS) -> tuple[str, ...]:
+    """Return the options of `cotbert search` that add keyword search with the weight by which the
+    encoder that was handed back finds most. name: the entry of a search by one vector or passages.
+    """
+    weight = result["models"][result["chosen"]][name].get(KEYWORD_WEIGHT_KEY, KEYWORD_WEIGHT)
+    return (
+        "--keywords",
+        *(("--keyword-weight", f"{weight:g}") if weight != KEYWORD_WEIGHT else ()),
+    )
 
 
 def _passage_sentence(result: Mapping[str, Any]) -> list[str]:

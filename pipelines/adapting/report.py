@@ -14,12 +14,18 @@ from pipelines.adapting.outcome import (
     SENTENCES,
     TABLE_HEADER,
     TRIALS_HEADER,
+    keyword_options,
     own_text,
     sentences,
     table_rows,
     trial_rows,
 )
-from pipelines.evaluating.scoring import FOUND_FIRST, PASSAGES, WITH_KEYWORDS
+from pipelines.evaluating.scoring import (
+    FOUND_FIRST,
+    PASSAGES,
+    PASSAGES_WITH_KEYWORDS,
+    WITH_KEYWORDS,
+)
 from pipelines.reading.documents import PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places
@@ -54,10 +60,12 @@ def next_commands(
     column = () if options.text_column == "text" else ("--text-column", options.text_column)
     rows = ("YOUR.txt",) if named else (*options.inputs, *column)
     reading = () if named else _reading(options)
+    alone, both = FOUND_FIRST, WITH_KEYWORDS
     if PASSAGES in scores:
+        alone, both = PASSAGES, PASSAGES_WITH_KEYWORDS
         reading += ("--passages", str(PASSAGE_WORDS))
-    both = scores.get(WITH_KEYWORDS, scores[FOUND_FIRST])
-    keywords = ("--keywords",) if both["after"] > scores[FOUND_FIRST]["after"] else ()
+    better = both in scores and scores[both]["after"] > scores[alone]["after"]
+    keywords = keyword_options(result, both) if better else ()
     return [
         ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),

@@ -40,7 +40,7 @@ def print_scores(result: dict[str, Any]) -> None:
     columns = (
         *("spearman", "accuracy", "main_score", "found_first", "mrr10", "low", "high", "mean"),
         *("wmean", "alignment", "uniformity", "pairs", "f1", "train", "test", "queries"),
-        *("targets", "metric"),
+        *("targets", "keyword_weight", "metric"),
     )
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     used = [c for c in columns if any(c in scores for scores in tasks.values())]

@@ -32,12 +32,17 @@ LEAST_RESAMPLES = 100
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The tasks and pairs to score, read before any encoder is opened."""
+    """The tasks and pairs to score, read before any encoder is opened.
+
+    held_out: the test queries of held-out documents. dev: their dev queries, by which the weight of
+    keyword search is chosen.
+    """
 
     tasks: Tasks | None
     pairs: dict[str, Pairs]
     mteb: MtebTasks | None = None
     held_out: HeldOut | None = None
+    dev: HeldOut | None = None
 
     @cached_property
     def keywords(self) -> tuple[KeywordScores, HeldOutScores]:
@@ -65,7 +70,7 @@ class EvaluationData:
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
             keywords, by_keywords = self.keywords
-            found = score_searches(encode, self.held_out, keywords, for_queries)
+            found = score_searches(encode, self.held_out, keywords, for_queries, self.dev)
             add_held_out(scored, self.held_out, by_keywords, found, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
@@ -87,9 +92,12 @@ def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
             "--flow or mteb out"
         )
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
-    held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None
+    held_out = dev = None
+    if options.corpus is not None:
+        held_out = read_held_out(options.corpus, "test")
+        dev = read_held_out(options.corpus, "dev", least=0)
     others = (tasks, mteb, held_out)
     use_pairs = options.pairs is not None or not any(others)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
     opened = open_tasks(mteb, options.allow_missing) if mteb else None
-    return EvaluationData(tasks, pairs, opened, held_out)
+    return EvaluationData(tasks, pairs, opened, held_out, dev or None)

@@ -29,6 +29,8 @@ FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
 KEYWORDS, WITH_KEYWORDS = "held-out-keywords", "held-out-with-keywords"
 # The same for passages of long documents, without and with keyword search.
 PASSAGES, PASSAGES_WITH_KEYWORDS = "held-out-passages", "held-out-passages-with-keywords"
+# The key of the weight with which BM25 was added to the cosines.
+KEYWORD_WEIGHT_KEY = "keyword_weight"
 # The possible keys of an entry's score, and their names in tables.
 SCORES = {
     "spearman": "Spearman",
@@ -78,8 +80,10 @@ def score_of(entry: Any) -> float:
 
 
 def measure_of(entry: Mapping[str, Any]) -> str:
-    """Return the name of an entry's score."""
-    return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry))
+    """Return the name of an entry's score, with the weight of the keyword search in it."""
+    weight = entry.get(KEYWORD_WEIGHT_KEY)
+    more = "" if weight is None else f", keyword weight {weight:g}"
+    return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry)) + more
 
 
 def ends_of(resampled: np.ndarray) -> list[float | None]:
@@ -141,8 +145,8 @@ def add_held_out(
     counts = {"queries": len(held_out), "targets": held_out.searched}
     documents = held_out.query_documents
 
-    def add(name: str, score: str, values: np.ndarray) -> None:
-        entry = {score: 100 * float(values.mean()), **counts}
+    def add(name: str, score: str, values: np.ndarray, **more: float) -> None:
+        entry = {score: 100 * float(values.mean()), **counts, **more}
         scored.add(name, entry, resampled_mean(values, resamples, seed_of(name), documents))
 
     add(FOUND_FIRST, "found_first", found.alone.found)
@@ -154,7 +158,8 @@ def add_held_out(
         (KEYWORDS, keywords),
     ):
         if one is not None:
-            add(name, "found_first", one.found)
+            weight = {} if one.keyword_weight is None else {KEYWORD_WEIGHT_KEY: one.keyword_weight}
+            add(name, "found_first", one.found, **weight)
     # Keyword search is equal for all models, so differences leave it out.
     scored.resampled.pop(KEYWORDS, None)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError
 from pipelines.options import shared
-from pipelines.options.checks import at_least
+from pipelines.options.checks import above, at_least
 from pipelines.options.declare import INPUT, MODEL, SEARCH, Option
 
 EMBEDDINGS = Option(
@@ -41,6 +42,15 @@ class SearchOptions:
             group=SEARCH,
         ),
     ] = False
+    keyword_weight: Annotated[
+        float,
+        Option(
+            "with --keywords, multiply the BM25, which is 1 for the query's best text, by this; "
+            "adapt and evaluate --corpus find the best weight for your text",
+            "WEIGHT",
+            group=SEARCH,
+        ),
+    ] = KEYWORD_WEIGHT
     inputs: Annotated[
         tuple[str, ...],
         Option(
@@ -80,6 +90,11 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "top")
+        above(self, 0, "keyword_weight")
+        if self.keyword_weight != KEYWORD_WEIGHT and not self.keywords:
+            raise UserError(
+                f"keyword_weight is {self.keyword_weight:g} without keyword search: give --keywords"
+            )
         if not self.queries:
             raise UserError("there is no query: give a text to look for")
         for number, text in enumerate(self.queries, start=1):

@@ -30,8 +30,11 @@ def has_held_out(corpus: str | Path) -> bool:
     return (Path(corpus).expanduser() / HELD_OUT_FILE).is_file()
 
 
-def read_held_out(corpus: str | Path, split: Split) -> HeldOut:
-    """Return the queries of one half of a corpus's held-out documents, with all targets."""
+def read_held_out(corpus: str | Path, split: Split, least: int = LEAST_QUERIES) -> HeldOut:
+    """Return the queries of one half of a corpus's held-out documents, with all targets.
+
+    Raises UserError if there are fewer than `least` queries.
+    """
     folder = Path(corpus).expanduser()
     if not has_held_out(folder):
         raise UserError(
@@ -39,10 +42,10 @@ def read_held_out(corpus: str | Path, split: Split) -> HeldOut:
         )
     columns = _columns(folder / HELD_OUT_FILE)
     rows = np.flatnonzero([half == split for half in columns["split"]])
-    if len(rows) < LEAST_QUERIES:
+    if len(rows) < least:
         raise UserError(
             f"the held-out documents of corpus {str(folder)!r} have {len(rows)} {split} queries: "
-            f"at least {LEAST_QUERIES} are needed; prepare it with a larger --hold-out"
+            f"at least {least} are needed; prepare it with a larger --hold-out"
         )
     queries = [columns["query"][row] for row in rows]
     documents = np.array(columns["document"])

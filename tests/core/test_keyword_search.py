@@ -16,7 +16,12 @@ from cotbert_core.evaluation import (
     score_keywords,
     score_searches,
 )
-from cotbert_core.evaluation.keyword_search import KeywordCounts, keyword_scores, words_of
+from cotbert_core.evaluation.keyword_search import (
+    KEYWORD_WEIGHTS,
+    KeywordCounts,
+    keyword_scores,
+    words_of,
+)
 
 WORDS = ["oil", "price", "dog", "the", "the", "the", "ran", "Dog", "quickly", "über"]
 
@@ -106,3 +111,43 @@ def test_held_out_ranks_by_words_by_cosines_and_by_both(monkeypatch):
     assert score_keywords(one, keywords).ranks.tolist() == by_words
     assert together.ranks.tolist() == by_both
     assert len({tuple(by_words), tuple(by_both), tuple(alone.ranks)}) == 3, "premise: all differ"
+
+
+def test_dev_queries_choose_the_weight_of_keywords():
+    """The first target of a query is its own by the words, the second by the cosine."""
+    words = [f"w{number}" for number in range(8)]
+    targets = [f"{word} filler" for word in words]
+    vectors = dict(zip(targets, np.eye(8), strict=True))
+    # The cosine to the own target is 0.6 less than to another; its words are all in the own one.
+    for place, word in enumerate(words):
+        vectors[word] = 0.2 * np.eye(8)[place] + 0.8 * np.eye(8)[(place + 1) % 8]
+    unit = 0.6 / np.linalg.norm(vectors["w0"])
+    assert max(w for w in KEYWORD_WEIGHTS if w < unit) == 0.7, "premise: less is not enough"
+
+    def encode(texts):
+        return np.array([vectors[text] for text in texts], np.float32)
+
+    test = HeldOut(words[:3], targets, np.arange(3))
+    dev = HeldOut(words[3:], targets, np.arange(3, 8))
+    keywords = held_out_keywords(test)
+    fixed = score_searches(encode, test, keywords)
+    assert (fixed.keywords.keyword_weight, fixed.keywords.found_first) == (0.3, 0.0)
+    fitted = score_searches(encode, test, keywords, dev=dev)
+    assert (fitted.keywords.keyword_weight, fitted.keywords.found_first) == (1.0, 100.0)
+    assert fitted.alone.ranks.tolist() == fixed.alone.ranks.tolist()
+    assert fitted.alone.keyword_weight is None
+    slow = {weight: score_searches_slowly(encode, dev, weight) for weight in KEYWORD_WEIGHTS}
+    best = max(slow.values())
+    assert fitted.keywords.keyword_weight == min(w for w, score in slow.items() if score == best)
+
+
+def score_searches_slowly(encode, one, weight):
+    """MRR@10 x 100 of BM25 with a weight added to the cosines, a query at a time."""
+    total = 0.0
+    for query, row in zip(one.queries, one.rows, strict=True):
+        bm25 = [slow_bm25(query, text, one.targets) for text in one.targets]
+        vectors = encode([query, *one.targets])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        scores = vectors[1:] @ vectors[0] + weight * np.array(bm25) / max(bm25)
+        total += 1 / int((scores >= scores[row] - 1e-6).sum())
+    return 100 * total / len(one)

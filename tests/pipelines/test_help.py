@@ -26,7 +26,15 @@ from pipelines.options.declare import (
 OPTIONS = [(name, one) for name, command in COMMANDS.items() for one in declared(command.options)]
 OWN_TITLES = ("the job to submit", "a submitted job")
 NO_VERBS = ("the", "a", "of", "how", "what", "where", "which", "whose", "instead", "number")
-UNITLESS = ("learning-rate", "port", "seed", "sampling-seed", "temperature", "near-duplicates")
+UNITLESS = (
+    "keyword-weight",
+    "learning-rate",
+    "port",
+    "seed",
+    "sampling-seed",
+    "temperature",
+    "near-duplicates",
+)
 # Options that mean different things in different commands, and why.
 DIFFERENT = {
     "action": "on a cluster, on a folder of SentEval's tasks (data)",

@@ -24,8 +24,14 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
     assert choose([BEFORE, Contender("merged", "m", 51.0)]) is BEFORE
 
 
-def scores(found, mrr):
-    return {"held-out": {"found_first": found, "queries": 10}, "held-out-mrr10": {"mrr10": mrr}}
+def scores(found, mrr, weight=0.3):
+    both = {"found_first": 60.2, "keyword_weight": weight}
+    return {
+        "held-out": {"found_first": found, "queries": 10},
+        "held-out-mrr10": {"mrr10": mrr},
+        "held-out-with-keywords": both,
+        "held-out-passages-with-keywords": {**both, "keyword_weight": 0.7},
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,14 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
     assert "(-10.0, 95 % interval -30.0 to +9.0). So model/ is the untouched encoder." in only
 
 
+def test_the_weight_of_keywords_is_that_of_the_encoder_which_is_handed_back():
+    made = result()
+    made["models"]["denosent-rest"] = scores(57.5, 60.0, weight=0.15)
+    assert "cotbert search --keywords --keyword-weight 0.15 does" in sentences(made)[1]
+    made["chosen"] = UNTOUCHED
+    assert "cotbert search --keywords does" in sentences(made)[1]
+
+
 def test_keyword_search_that_finds_more_than_the_encoder_is_said_to():
     _, words, _ = sentences({**result(), "keyword_search": 58.0})
     assert "58.0 % without an encoder, more than the encoder does. Added" in words
@@ -152,8 +166,9 @@ def test_what_passages_of_long_documents_find_is_said():
         "+5.0). With keyword search added, it finds 31.3 %."
     )
     assert general.startswith("General text")
-    embed, _ = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
+    embed, search = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
     assert embed[-4:] == ("--passages", "60", "--output", "runs/vectors")
+    assert search[3:6] == ("--keywords", "--keyword-weight", "0.7")
 
 
 NEXT = [

@@ -114,10 +114,15 @@ def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_
     assert together > result["held-out"]["found_first"] + 20
     held_out = read_held_out(corpus, "test")
     encode = SentenceEncoder.from_pretrained(bert_folder).encode
-    expected = score_searches(encode, held_out, held_out_keywords(held_out))
-    assert together == expected.keywords.found_first
+    dev = read_held_out(corpus, "dev")
+    expected = score_searches(encode, held_out, held_out_keywords(held_out), dev=dev).keywords
+    assert together == expected.found_first
+    assert result["held-out-with-keywords"]["keyword_weight"] == expected.keyword_weight
     assert main(["evaluate", bert_folder, "--corpus", str(corpus), "--precision", "fp32"]) == 0
-    assert "held-out-keywords" in capsys.readouterr().out
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[-1] == "keyword_weight"
+    (row,) = (row.split() for row in rows if row.startswith("held-out-with-keywords"))
+    assert float(row[-1]) == expected.keyword_weight
 
 
 def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path, capsys):

@@ -154,14 +154,16 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
         missing = f"id {missing}"
     alone = searched(capsys, folder, query)
 
-    def check_scores(found, rows):
+    def check_scores(found, rows, weight=0.3):
         (bm25,) = keyword_scores([query], [row["text"] for row in rows]).block()
         shares = {row["id"]: share for row, share in zip(rows, bm25, strict=True)}
-        expected = {one: score + 0.3 * shares.get(one, 0.0) for one, score in alone.items()}
+        expected = {one: score + weight * shares.get(one, 0.0) for one, score in alone.items()}
         assert found == pytest.approx(expected, abs=1e-6)
 
     by_column = searched(capsys, folder, query, "--keywords")
     check_scores(by_column, rows)
+    heavier = searched(capsys, folder, query, "--keywords", "--keyword-weight", "1.5")
+    check_scores(heavier, rows, 1.5)
     assert list(by_column.values()) == sorted(by_column.values(), reverse=True)
     assert list(by_column) != list(alone), "premise: words change the order"
     file, kept = tmp_path / "texts.jsonl", [row for row in rows[::-1] if row["id"] != missing]
