@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from starlette.routing import Route
 from cotbert_core.errors import first_line
 from pipelines.runtime.progress import say
 from pipelines.serving.access_token import AccessToken
-from pipelines.serving.batching import Batcher, Batching, Encode
+from pipelines.serving.batching import Batcher, Batching
 from pipelines.serving.limits import MOST_BODIES, Admission, read_body
 from pipelines.serving.metrics import CONTENT_TYPE, ServiceMetrics
 from pipelines.serving.requests import (
@@ -42,6 +43,7 @@ MOST_NUMBERS_AT_ONCE = 25_000
 CLIENT_CLOSED = 499
 # Timeouts of a request body in seconds: without a byte, and in total.
 BODY_TIMES = {"silent": 10.0, "total": 60.0}
+Encode = Callable[[list[str], bool], Awaitable[tuple[np.ndarray, np.ndarray]]]
 Health = Callable[[], Awaitable[int]]
 
 
@@ -49,8 +51,8 @@ Health = Callable[[], Awaitable[int]]
 class Service:
     """The configuration of the application.
 
-    encode: returns vectors and numbers of tokens of a batch. health: returns the number of running
-    replicas. token: None if requests need none. max_body: in bytes.
+    encode: returns vectors and numbers of tokens of a batch, of queries or of other texts. health:
+    returns the number of running replicas. token: None if requests need none. max_body: in bytes.
     """
 
     model: ServedModel
@@ -70,7 +72,11 @@ class Endpoints:
         self._admission = Admission(MOST_BODIES * service.max_body)
         self._metrics.waiting.set_function(lambda: self._admission.held["texts"])
         self._started = int(time.time())
-        self.batcher = Batcher(self._encode, service.batching)
+        # Queries with a prompt of their own are in batches of their own.
+        self.batchers = {
+            queries: Batcher(partial(self._encode, queries), service.batching)
+            for queries in (False, True)
+        }
 
     async def embeddings(self, request: Request) -> Response:
         """Answer POST /v1/embeddings, and count it."""
@@ -116,7 +122,7 @@ class Endpoints:
         self, request: Request, wanted: EmbeddingRequest
     ) -> tuple[np.ndarray, int]:
         """Return vectors and number of tokens, unless the client disconnects or it times out."""
-        embedded = asyncio.create_task(self.batcher.embed(wanted.texts))
+        embedded = asyncio.create_task(self.batchers[wanted.queries].embed(wanted.texts))
         left = asyncio.create_task(_disconnected(request))
         try:
             await asyncio.wait(
@@ -133,9 +139,9 @@ class Endpoints:
             embedded.cancel()
             left.cancel()
 
-    async def _encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    async def _encode(self, queries: bool, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         started = time.perf_counter()
-        encoded = await self._service.encode(texts)
+        encoded = await self._service.encode(texts, queries)
         self._metrics.batch_seconds.observe(time.perf_counter() - started)
         self._metrics.batch_sentences.observe(len(texts))
         return encoded
@@ -200,9 +206,10 @@ def application(service: Service) -> Starlette:
 
     @asynccontextmanager
     async def batches(_: Starlette) -> AsyncIterator[None]:
-        running = asyncio.create_task(endpoints.batcher.run())
+        running = [asyncio.create_task(one.run()) for one in endpoints.batchers.values()]
         yield
-        running.cancel()
+        for task in running:
+            task.cancel()
 
     return Starlette(
         routes=[

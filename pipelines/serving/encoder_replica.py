@@ -55,21 +55,25 @@ class EncoderReplica:
             encoder.backbone = encoder.backbone.packed()
             cast_weights(encoder.backbone.model, task.precision)
         self._encoder = run_by(task.backend, encoder, task.precision)
+        self._for_queries = self._encoder.for_queries or self._encoder
         self._precision = task.precision
         self._one_at_a_time = asyncio.Lock()
-        self._encode(["A first batch takes longer than others."])
+        self._encode(["A first batch takes longer than others."], queries=False)
 
     def batch_tokens(self) -> int:
         """Return the maximum number of tokens of a batch on this replica's device."""
         return FORWARD_PASSES * self._encoder.backbone.batch_tokens
 
-    async def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, D) vectors of N texts and their (N,) numbers of tokens."""
-        async with self._one_at_a_time:
-            return await asyncio.to_thread(self._encode, texts)
+    async def encode(self, texts: list[str], queries: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (N, D) vectors of N texts and their (N,) numbers of tokens.
 
-    def _encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        encoder = self._encoder
+        queries: put the model's prompt for queries before the texts.
+        """
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._encode, texts, queries)
+
+    def _encode(self, texts: list[str], queries: bool) -> tuple[np.ndarray, np.ndarray]:
+        encoder = self._for_queries if queries else self._encoder
         ids = encoder.tokenize(texts, encoder.max_length)
         tokens = ids.lengths + encoder.bound.length
         vectors = encoder.encode_tokens(ids, self._pass_tokens(tokens), precision=self._precision)

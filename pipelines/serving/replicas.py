@@ -36,9 +36,12 @@ class Replicas:
         """Return the default number of tokens of a batch."""
         return int(self._handle.batch_tokens.remote().result())
 
-    async def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, D) vectors and (N,) numbers of tokens of N texts."""
-        vectors, tokens = await self._handle.encode.remote(texts)
+    async def encode(self, texts: list[str], queries: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (N, D) vectors and (N,) numbers of tokens of N texts.
+
+        queries: put the model's prompt for queries before the texts.
+        """
+        vectors, tokens = await self._handle.encode.remote(texts, queries)
         return vectors, tokens
 
     async def running(self) -> int:

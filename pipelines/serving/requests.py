@@ -10,7 +10,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 Encoding = Literal["float", "base64"]
-FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
+FIELDS = ("input", "model", "encoding_format", "dimensions", "input_type", "user")
+INPUT_TYPES = ("document", "query")
 # The `type` of an error in OpenAI's answers, by HTTP status.
 ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
@@ -34,11 +35,16 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """A valid request. texts: at least one. dimensions: number of leading dimensions to return."""
+    """A valid request.
+
+    texts: at least one. dimensions: number of leading dimensions to return. queries: whether the
+    texts get the model's prompt for queries.
+    """
 
     texts: list[str]
     encoding: Encoding
     dimensions: int
+    queries: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,15 @@ class ServedModel:
     """The model's properties, against which requests are checked.
 
     name: the model's name in requests and answers. dimension: size D of a vector. normalized:
-    whether vectors have unit length. max_texts: maximum number of texts of a request.
+    whether vectors have unit length. max_texts: maximum number of texts of a request. query_prompt:
+    whether queries have a prompt of their own.
     """
 
     name: str
     dimension: int
     normalized: bool
     max_texts: int
+    query_prompt: bool = False
 
 
 def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
@@ -72,8 +80,13 @@ def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
     encoding = given.get("encoding_format")
     if encoding not in (None, "float", "base64"):
         _refuse(f"encoding_format is {_shown(encoding)}: give float or base64", "encoding_format")
+    kind = given.get("input_type")
+    if kind not in (None, *INPUT_TYPES):
+        _refuse(f"input_type is {_shown(kind)}: give {' or '.join(INPUT_TYPES)}", "input_type")
     texts = _texts(given.get("input"), model.max_texts)
-    return EmbeddingRequest(texts, encoding or "float", _dimensions(given, model.dimension))
+    dimensions = _dimensions(given, model.dimension)
+    queries = kind == "query" and model.query_prompt
+    return EmbeddingRequest(texts, encoding or "float", dimensions, queries)
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -79,8 +79,13 @@ def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backen
     """
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
     backend = choose_backend(options.backend, encoder, options.precision)
-    unit_length = encoder.pooling.normalize
-    served = ServedModel(options.model, encoder.dimension, unit_length, options.max_texts)
+    served = ServedModel(
+        options.model,
+        encoder.dimension,
+        normalized=encoder.pooling.normalize,
+        max_texts=options.max_texts,
+        query_prompt=encoder.for_queries is not None,
+    )
     return served, encoder.max_length, backend
 
 

@@ -6,7 +6,10 @@ import asyncio
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from pipelines.serving import application, limits
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.application import Service
 from pipelines.serving.batching import Batching
-from pipelines.serving.requests import ServedModel
+from pipelines.serving.requests import INPUT_TYPES, ServedModel
 
 pytestmark = pytest.mark.real
 
@@ -26,18 +29,19 @@ TOKEN = "a-token-of-thirty-two-characters"
 
 
 class Replicas:
-    """Encodes a text to its length; a text `slow` takes its time, and `break` an error."""
+    """Encodes a text to its length, with 10 more for a query; a text `slow` takes its time, and
+    `break` an error."""
 
     def __init__(self):
         self.running, self.batches = 1, []
 
-    async def encode(self, texts):
+    async def encode(self, texts, queries):
         self.batches.append(texts)
         if "slow" in texts:
             await asyncio.sleep(0.3)
         if "break" in texts:
             raise RuntimeError("the replica died")
-        lengths = np.asarray([len(text) for text in texts])
+        lengths = np.asarray([len(text) + 10 * queries for text in texts])
         return np.stack([lengths, -lengths], 1).astype(np.float32), lengths
 
     async def health(self):
@@ -45,10 +49,10 @@ class Replicas:
 
 
 @contextmanager
-def service(replicas, token=None, max_body=1000):
+def service(replicas, token=None, max_body=1000, model=MODEL):
     """A running service; yields its port."""
     batching = Batching(batch_tokens=100, max_tokens=100, wait_seconds=0.0, concurrent=1)
-    made = Service(MODEL, replicas.encode, replicas.health, token, max_body, batching)
+    made = Service(model, replicas.encode, replicas.health, token, max_body, batching)
     config = uvicorn.Config(
         application.application(made),
         http=limits.TimedProtocol,
@@ -87,6 +91,16 @@ def test_vectors_models_health_and_metrics():
         assert "cotbert_tokens_total 4.0" in metrics
         replicas.running = 0
         assert get(port, "/health")[0] == 503
+
+
+def test_queries_are_in_batches_of_their_own():
+    replicas, model = Replicas(), replace(MODEL, query_prompt=True)
+    with service(replicas, model=model) as port, ThreadPoolExecutor(4) as clients:
+        bodies = [{"input": "slow"}] + [{"input": "a", "input_type": t} for t in INPUT_TYPES] * 2
+        answers = [answer["data"] for _, answer in clients.map(partial(post, port), bodies)]
+    assert [data[0]["embedding"][0] for data in answers] == [4.0, 1.0, 11.0, 1.0, 11.0]
+    with service(replicas) as port:
+        assert post(port, bodies[2])[1]["data"][0]["embedding"][0] == 1.0, "it has no such prompt"
 
 
 def test_what_is_refused():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from listening import listeners
 from process_tree import below
 from serving.http_client import get, half_a_body, open_socket, post, received
 
+from cotbert_core import Template
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.runtime.processes import MARK, find_marked
 
@@ -54,20 +56,30 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def service(bert_folder):
-    words = (bert_folder, "--port", "0", "--precision", "fp32", "--max-body-mb", "2")
+def folder(bert_folder, tmp_path_factory):
+    """A model with a prompt for queries."""
+    plain = SentenceEncoder.from_pretrained(bert_folder)
+    pooling = replace(plain.pooling, query=Template("a man wants [X]"))
+    made = tmp_path_factory.mktemp("served") / "model"
+    SentenceEncoder(plain.backbone, pooling, plain.head).save_pretrained(made)
+    return str(made)
+
+
+@pytest.fixture(scope="module")
+def service(folder):
+    words = (folder, "--port", "0", "--precision", "fp32", "--max-body-mb", "2")
     running = Service(*words, COTBERT_SERVE_TOKEN=TOKEN)
     yield running
     running.process.kill()
 
 
 @pytest.fixture(scope="module")
-def encoder(bert_folder):
-    return SentenceEncoder.from_pretrained(bert_folder)
+def encoder(folder):
+    return SentenceEncoder.from_pretrained(folder)
 
 
-def embed(service, texts):
-    status, answer = post(service.port, {"input": texts}, HEADERS)
+def embed(service, texts, **fields):
+    status, answer = post(service.port, {"input": texts, **fields}, HEADERS)
     assert status == 200, answer
     return np.asarray([one["embedding"] for one in answer["data"]], np.float32), answer["usage"]
 
@@ -89,6 +101,17 @@ def test_vectors_are_those_of_encode_whatever_else_is_in_the_batch(service, enco
     batches = float(re.search(r"cotbert_batch_sentences_count (\S+)", sizes)[1])
     assert requests_seen >= len(requests)
     assert batches < requests_seen  # requests were joined
+
+
+def test_queries_get_the_prompt_of_the_model(service, encoder):
+    texts = ["two dogs run", "oil"]
+    vectors, usage = embed(service, texts, input_type="query")
+    expected = encoder.for_queries.encode(texts, precision="fp32")
+    assert np.allclose(vectors, expected, atol=2e-5)
+    assert not np.allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-2)
+    more = encoder.for_queries.bound.length - encoder.bound.length
+    assert usage["prompt_tokens"] == embed(service, texts)[1]["prompt_tokens"] + 2 * more
+    assert more > 0
 
 
 def test_usage_counts_the_tokens_that_are_read(service, encoder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,8 +29,15 @@ def test_one_text_and_several():
     assert (one.texts, one.encoding, one.dimensions) == (["a b"], "float", 4)
     assert several.texts == ["", "é"]
     assert parsed(input="a", encoding_format="base64", dimensions=2).dimensions == 2
-    nulls = parsed(input="a", encoding_format=None, dimensions=None, model=None)
-    assert nulls == parsed(input="a")
+    nulls = parsed(input="a", encoding_format=None, dimensions=None, model=None, input_type=None)
+    assert nulls == parsed(input="a") == parsed(input="a", input_type="document")
+
+
+def test_queries_are_read_apart_if_they_have_a_prompt():
+    body = json.dumps({"input": "a", "input_type": "query"}).encode()
+    assert not parse_request(body, MODEL).queries
+    assert parse_request(body, replace(MODEL, query_prompt=True)).queries
+    assert not parse_request(b'{"input": "a"}', replace(MODEL, query_prompt=True)).queries
 
 
 REFUSED = {
@@ -47,6 +55,7 @@ REFUSED = {
     "many": (b'{"input": ["a", "b", "c", "d"]}', "4 texts: give at most 3 in one request"),
     "surrogate": (b'{"input": "\\ud800"}', "half of a surrogate pair"),
     "format": (b'{"input": "a", "encoding_format": "int8"}', '"int8": give float or base64'),
+    "input type": (b'{"input": "a", "input_type": 1}', "input_type is 1: give document or query"),
     "dimensions": (b'{"input": "a", "dimensions": 5}', "dimensions is 5: .* from 1 to 4"),
     "dimensions 0": (b'{"input": "a", "dimensions": 0}', "dimensions is 0"),
     "true dimensions": (b'{"input": "a", "dimensions": true}', "dimensions is true"),
