@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipelines.commands.printing import print_facts
@@ -32,7 +33,16 @@ def run(given: Embed) -> None:
             "model reads, and only their beginning was embedded: --passages "
             f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages these"
         )
-    print_ending(_made(result), given.output, ("search", given.output, "YOUR QUERY"))
+    print_ending(_made(result), given.output, _search_command(given))
+
+
+def _search_command(given: Embed) -> tuple[str | Path, ...]:
+    """Return the words that search the vectors and show the texts, kept or read again."""
+    options, text = given.options, tuple[str, ...]()
+    if options.text_column not in options.keep:
+        column = () if options.text_column == "text" else ("--text-column", options.text_column)
+        text = ("--text", *options.inputs, *column)
+    return ("search", given.output, "YOUR QUERY", *text)
 
 
 def _made(result: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 
 import numpy as np
@@ -68,7 +70,12 @@ def test_vectors_are_the_encoders_under_row_numbers(
     facts, ending = captured.out.split("\n\n")
     shown = [line.split()[0] for line in facts.splitlines()]
     assert shown == [name for name in result if name not in INTERNAL]
-    assert "cotbert search vectors 'YOUR QUERY'" in ending
+    given = shlex.join(str(tmp_path / name) for name in ("a.txt", "b.jsonl"))
+    (found,) = re.findall(r"next .*cotbert (search vectors .*)", ending)
+    assert found == f"search vectors 'YOUR QUERY' --text {given}"
+    assert main([*shlex.split(found), "--top", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert any(text in shown for text in texts.values())
     progress = [line.startswith("embed ") for line in captured.err.splitlines()]
     warnings = [line for line in captured.err.splitlines() if line.startswith("warning: ")]
     assert any("a.txt" in line and "not UTF-8" in line for line in warnings)
