@@ -10,7 +10,7 @@ from cotbert_core.evaluation.held_out import (
     score_keywords,
 )
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
-from cotbert_core.evaluation.searches import EncoderScores, held_out_keywords, score_searches
+from cotbert_core.evaluation.searches import EncoderScores, score_searches
 from cotbert_core.evaluation.sts import STS_TASKS, load_dev
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Pairs",
     "alignment",
     "anisotropy",
-    "held_out_keywords",
     "load_dev",
     "read_pairs",
     "score_held_out",

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from cotbert_core.evaluation.geometry import unit_rows
-from cotbert_core.evaluation.keyword_search import BLOCK_CELLS, KeywordScores
+from cotbert_core.evaluation.keyword_search import BLOCK_CELLS, KeywordScores, keyword_scores
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
 from cotbert_core.evaluation.passages import passages_if_long
 
@@ -87,6 +87,11 @@ class HeldOut:
         return np.unique(first), first[self.query_documents]
 
     @cached_property
+    def keywords(self) -> KeywordScores:
+        """The BM25 scores of the queries and the distinct targets."""
+        return keyword_scores(self.queries, self.distinct[0])
+
+    @cached_property
     def passages(self) -> list[list[str]]:
         """The passages of each distinct target; empty if fewer than half of them have any."""
         return passages_if_long(self.distinct[0])
@@ -134,9 +139,9 @@ def score_held_out(
     return search_scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
 
 
-def score_keywords(held_out: HeldOut, keywords: KeywordScores) -> HeldOutScores:
+def score_keywords(held_out: HeldOut) -> HeldOutScores:
     """Return the scores of keyword search, which needs no encoder."""
-    return search_scores(held_out, lambda rows: [keywords.block(rows)])[0]
+    return search_scores(held_out, lambda rows: [held_out.keywords.block(rows)])[0]
 
 
 def unit_vectors(

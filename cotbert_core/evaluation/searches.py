@@ -6,7 +6,7 @@ Letters: Q queries, U distinct targets, P passages of distinct targets, D dimens
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -19,11 +19,7 @@ from cotbert_core.evaluation.held_out import (
     search_scores,
     unit_vectors,
 )
-from cotbert_core.evaluation.keyword_search import (
-    KEYWORD_WEIGHTS,
-    KeywordScores,
-    keyword_scores,
-)
+from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHTS
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.passages import with_best_passage
 
@@ -42,15 +38,9 @@ class EncoderScores:
     both: HeldOutScores | None = None
 
 
-def held_out_keywords(held_out: HeldOut) -> KeywordScores:
-    """Return the BM25 scores of the queries and the distinct targets."""
-    return keyword_scores(held_out.queries, held_out.distinct[0])
-
-
 def score_searches(
     encode: Encode,
     held_out: HeldOut,
-    keywords: KeywordScores,
     for_queries: Encode | None = None,
     dev: HeldOut | None = None,
 ) -> EncoderScores:
@@ -62,60 +52,67 @@ def score_searches(
     KEYWORD_WEIGHT.
     """
     cut = held_out.passages
-    counts = np.array([len(passages) for passages in cut], int)
     texts = [*held_out.distinct[0], *chain.from_iterable(cut)]
     asked = [*held_out.queries, *(dev.queries if dev else ())]
     queries, vectors = unit_vectors(encode, for_queries, asked, texts)
     targets, passages = np.split(vectors, [len(held_out.distinct[0])])
-
-    def cosines(queries: np.ndarray) -> list[np.ndarray]:
-        whole = queries @ targets.T
-        return [whole, with_best_passage(whole, queries @ passages.T, counts)] if cut else [whole]
-
-    def scores(
-        one: HeldOut, queries: np.ndarray, words: KeywordScores, weights: Sequence[Sequence[float]]
-    ) -> list[list[HeldOutScores]]:
-        searches = _searches(cosines, queries, words, weights)
-        found = iter(search_scores(one, searches, len(passages)))
-        return [[replace(next(found), keyword_weight=w or None) for w in some] for some in weights]
-
-    each = 2 if cut else 1
-    best = [KEYWORD_WEIGHT] * each
+    counts = np.array([len(some) for some in cut], int)
+    searched = _Searched(targets, passages, counts)
+    weights = [KEYWORD_WEIGHT] * searched.kinds
     if dev:
-        tried = [KEYWORD_WEIGHTS] * each
-        best = [
-            _best(found)
-            for found in scores(dev, queries[len(held_out) :], held_out_keywords(dev), tried)
-        ]
-    found = scores(held_out, queries[: len(held_out)], keywords, [(0.0, weight) for weight in best])
+        tried = [KEYWORD_WEIGHTS] * searched.kinds
+        weights = list(map(_best, searched.scores(dev, queries[len(held_out) :], tried)))
+    both = [(0.0, weight) for weight in weights]
+    found = searched.scores(held_out, queries[: len(held_out)], both)
     return EncoderScores(*chain.from_iterable(found))
 
 
-def _searches(
-    cosines: Callable[[np.ndarray], list[np.ndarray]],
-    queries: np.ndarray,
-    words: KeywordScores,
-    weights: Sequence[Sequence[float]],
-) -> Callable[[slice], Iterator[np.ndarray]]:
-    """Return a function that yields the scores (q, U) of some queries, by each kind of cosine with
-    each of its weights."""
+@dataclass(frozen=True)
+class _Searched:
+    """The unit vectors that are searched: targets (U, D), and passages (P, D), if targets are long.
 
-    def searches(rows: slice) -> Iterator[np.ndarray]:
-        bm25 = words.block(rows)
-        for found, some in zip(cosines(queries[rows]), weights, strict=True):
-            for weight in some:
-                yield found + weight * bm25
+    counts: (U,) number of passages of each target.
+    """
 
-    return searches
+    targets: np.ndarray
+    passages: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def kinds(self) -> int:
+        """The kinds of cosine: that of the target, and with its best passage if there are any."""
+        return 2 if len(self.counts) else 1
+
+    def scores(
+        self,
+        one: HeldOut,
+        queries: np.ndarray,
+        weights: Sequence[Sequence[float]],
+    ) -> list[list[HeldOutScores]]:
+        """Return the scores of queries (Q, D) by each kind of cosine with each of its weights of
+        BM25."""
+
+        def searches(rows: slice) -> Iterator[np.ndarray]:
+            bm25 = one.keywords.block(rows)
+            for cosines, some in zip(self._cosines(queries[rows]), weights, strict=True):
+                for weight in some:
+                    yield cosines + weight * bm25
+
+        found = iter(search_scores(one, searches, len(self.passages)))
+        return [[replace(next(found), keyword_weight=w or None) for w in some] for some in weights]
+
+    def _cosines(self, queries: np.ndarray) -> Iterator[np.ndarray]:
+        whole = queries @ self.targets.T
+        yield whole
+        if self.kinds > 1:
+            yield with_best_passage(whole, queries @ self.passages.T, self.counts)
 
 
 def _best(found: Sequence[HeldOutScores]) -> float:
     """Return the weight with the best MRR@10; of equal ones that nearest to the default."""
 
-    def order(one: HeldOutScores) -> tuple[float, float]:
-        assert one.keyword_weight is not None
-        return one.mrr10, -abs(math.log(one.keyword_weight / KEYWORD_WEIGHT))
+    def order(tried: tuple[float, HeldOutScores]) -> tuple[float, float]:
+        weight, scores = tried
+        return scores.mrr10, -abs(math.log(weight / KEYWORD_WEIGHT))
 
-    weight = max(found, key=order).keyword_weight
-    assert weight is not None
-    return weight
+    return max(zip(KEYWORD_WEIGHTS, found, strict=True), key=order)[0]

@@ -10,12 +10,10 @@ from cotbert_core.evaluation import (
     HeldOut,
     HeldOutScores,
     Pairs,
-    held_out_keywords,
     score_keywords,
     score_pairs,
     score_searches,
 )
-from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
@@ -45,11 +43,10 @@ class EvaluationData:
     dev: HeldOut | None = None
 
     @cached_property
-    def keywords(self) -> tuple[KeywordScores, HeldOutScores]:
-        """The keyword search in the held-out documents, and its scores, equal for all models."""
+    def by_keywords(self) -> HeldOutScores:
+        """The scores of keyword search in the held-out documents, equal for all models."""
         assert self.held_out is not None
-        keywords = held_out_keywords(self.held_out)
-        return keywords, score_keywords(self.held_out, keywords)
+        return score_keywords(self.held_out)
 
     def sentences(self) -> list[str]:
         """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
@@ -69,9 +66,8 @@ class EvaluationData:
         splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
-            keywords, by_keywords = self.keywords
-            found = score_searches(encode, self.held_out, keywords, for_queries, self.dev)
-            add_held_out(scored, self.held_out, by_keywords, found, resamples)
+            found = score_searches(encode, self.held_out, for_queries, self.dev)
+            add_held_out(scored, self.held_out, self.by_keywords, found, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
         return scored

@@ -18,7 +18,6 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
     Pairs,
-    held_out_keywords,
     load_dev,
     read_pairs,
     score_held_out,
@@ -154,7 +153,7 @@ def keyword_score(dev: DevSets) -> float | None:
     held_out = _held_out(dev)
     if held_out is None:
         return None
-    return score_keywords(held_out, held_out_keywords(held_out)).found_first
+    return score_keywords(held_out).found_first
 
 
 def dev_texts(dev: DevSets) -> list[str]:

@@ -10,7 +10,6 @@ import pytest
 
 from cotbert_core.evaluation import (
     HeldOut,
-    held_out_keywords,
     keyword_search,
     score_held_out,
     score_keywords,
@@ -94,8 +93,7 @@ def test_held_out_ranks_by_words_by_cosines_and_by_both(monkeypatch):
         return np.array([table[text] for text in wanted], np.float32)
 
     one = HeldOut(queries, texts, rows)
-    keywords = held_out_keywords(one)
-    found = score_searches(encode, one, keywords)
+    found = score_searches(encode, one)
     alone, together = found.alone, found.keywords
     assert alone.ranks.tolist() == score_held_out(encode, one).ranks.tolist()
     by_words, by_both = [], []
@@ -108,7 +106,7 @@ def test_held_out_ranks_by_words_by_cosines_and_by_both(monkeypatch):
         both = {t: float(ask @ unit[t]) + 0.3 * share[t] for t in distinct}
         by_words.append(slow_ranks(texts[row], distinct, share))
         by_both.append(slow_ranks(texts[row], distinct, both))
-    assert score_keywords(one, keywords).ranks.tolist() == by_words
+    assert score_keywords(one).ranks.tolist() == by_words
     assert together.ranks.tolist() == by_both
     assert len({tuple(by_words), tuple(by_both), tuple(alone.ranks)}) == 3, "premise: all differ"
 
@@ -129,10 +127,9 @@ def test_dev_queries_choose_the_weight_of_keywords():
 
     test = HeldOut(words[:3], targets, np.arange(3))
     dev = HeldOut(words[3:], targets, np.arange(3, 8))
-    keywords = held_out_keywords(test)
-    fixed = score_searches(encode, test, keywords)
+    fixed = score_searches(encode, test)
     assert (fixed.keywords.keyword_weight, fixed.keywords.found_first) == (0.3, 0.0)
-    fitted = score_searches(encode, test, keywords, dev=dev)
+    fitted = score_searches(encode, test, dev=dev)
     assert (fitted.keywords.keyword_weight, fitted.keywords.found_first) == (1.0, 100.0)
     assert fitted.alone.ranks.tolist() == fixed.alone.ranks.tolist()
     assert fitted.alone.keyword_weight is None

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import HeldOut, held_out_keywords, score_searches
+from cotbert_core.evaluation import HeldOut, score_searches
 from cotbert_core.evaluation.keyword_search import words_of
 from cotbert_core.evaluation.nearest_neighbours import Nearest
 from cotbert_core.evaluation.passages import (
@@ -97,8 +97,7 @@ def test_held_out_documents_are_found_by_their_best_passage():
         return np.array(rows, float) + [[len(t.split()) ** 0.5] for t in texts]
 
     held_out = HeldOut(queries, targets, np.arange(6))
-    keywords = held_out_keywords(held_out)
-    found = score_searches(encode, held_out, keywords)
+    found = score_searches(encode, held_out)
     assert found.passages is not None
     assert [len(cut) for cut in held_out.passages] == [len(cut_passages(t)) for t in targets]
 
@@ -112,7 +111,7 @@ def test_held_out_documents_are_found_by_their_best_passage():
     mine = np.diag(scores)[:, None]
     assert found.passages.ranks.tolist() == (scores >= mine - 1e-6).sum(axis=1).tolist()
     assert found.both is not None
-    both = scores + 0.3 * keywords.block()
+    both = scores + 0.3 * held_out.keywords.block()
     mine = np.diag(both)[:, None]
     assert found.both.ranks.tolist() == (both >= mine - 1e-6).sum(axis=1).tolist()
 
@@ -120,8 +119,6 @@ def test_held_out_documents_are_found_by_their_best_passage():
 def test_short_documents_are_not_searched_by_passages():
     held_out = HeldOut(["a", "b"], ["a short one", "b short one"], np.arange(2))
     draw = np.random.default_rng(0)
-    found = score_searches(
-        lambda texts: draw.normal(size=(len(texts), 3)), held_out, held_out_keywords(held_out)
-    )
+    found = score_searches(lambda texts: draw.normal(size=(len(texts), 3)), held_out)
     assert found.passages is None
     assert found.both is None

@@ -10,7 +10,7 @@ import pytest
 from tiny_corpus import write_held_out
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import held_out_keywords, score_held_out, score_searches
+from cotbert_core.evaluation import score_held_out, score_searches
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.files import read_json
 from cotbert_core.readouts import build_features
@@ -115,7 +115,7 @@ def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_
     held_out = read_held_out(corpus, "test")
     encode = SentenceEncoder.from_pretrained(bert_folder).encode
     dev = read_held_out(corpus, "dev")
-    expected = score_searches(encode, held_out, held_out_keywords(held_out), dev=dev).keywords
+    expected = score_searches(encode, held_out, dev=dev).keywords
     assert together == expected.found_first
     assert result["held-out-with-keywords"]["keyword_weight"] == expected.keyword_weight
     assert main(["evaluate", bert_folder, "--corpus", str(corpus), "--precision", "fp32"]) == 0

@@ -17,7 +17,6 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
     Pairs,
-    held_out_keywords,
     score_held_out,
     score_keywords,
     score_pairs,
@@ -110,7 +109,7 @@ def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus, dev):
     spearman = score_pairs(encode, pairs).spearman
     assert scores == {**own, "dev_spearman.pairs.tsv": spearman}
     assert score_dev(encode, dev.alone) == own
-    words = score_keywords(documents, held_out_keywords(documents)).found_first
+    words = score_keywords(documents).found_first
     for sets in (dev.alone, dev.beside):
         assert (dev_metric(sets).name, dev_name(sets)) == ("dev_found_first", "own documents")
         assert keyword_score(sets) == words
