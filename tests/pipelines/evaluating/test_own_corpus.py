@@ -125,6 +125,13 @@ def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_
     assert float(row[-1]) == expected.keyword_weight
 
 
+def test_without_dev_queries_keywords_have_the_default_weight(unrecorded, tmp_path, bert_folder):
+    splits = ["test"] * len(QUERIES)
+    corpus = write_held_out(tmp_path / "corpus", QUERIES, TARGETS, splits)
+    result = evaluate(EvaluateOptions(bert_folder, corpus=corpus, precision="fp32"))
+    assert result["held-out-with-keywords"]["keyword_weight"] == 0.3
+
+
 def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path, capsys):
     assert main(["evaluate", bert_folder, "--corpus", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
