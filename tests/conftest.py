@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -101,8 +102,13 @@ def forked_workers() -> Iterator[None]:
     forking = Path(__file__).with_name("forking")
     with tempfile.TemporaryDirectory(prefix="forks-") as folder, pytest.MonkeyPatch.context() as m:
         path = f"{folder}/socket"
-        command = [sys.executable, str(forking / "fork_server.py"), path]
-        server = subprocess.Popen(command, stdin=subprocess.PIPE)
+        # Bound here: a first test that asks at once waits, and does not find no socket.
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(64)
+            number = listener.fileno()
+            command = [sys.executable, str(forking / "fork_server.py"), folder, str(number)]
+            server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
         m.setenv("COTBERT_FORKS", path)
         m.setenv("PYTHONPATH", str(forking), prepend=os.pathsep)
         yield
