@@ -53,10 +53,10 @@ def _paper(name: str, rows: Sequence[Row], records: Sequence[Record]) -> str:
         columns.append(list(zip(ours, orders, strict=True)))
         encoder = record["about"]["encoder"]
         header += [f"ours, {encoder}", "order"]
-        number = {each: outcomes.count(each) for each in (HOLDS, OTHERWISE, INCONCLUSIVE)}
-        counts.append(f"on {encoder} " + ", ".join(f"{n} {each}" for each, n in number.items()))
+        held, others, open_ = (outcomes.count(one) for one in (HOLDS, OTHERWISE, INCONCLUSIVE))
+        counts.append(f"{held} hold on {encoder}, {others} do not, {open_} are inconclusive")
     cells = [sum(parts, ()) for parts in zip(*columns, strict=True)]
-    return f"## {name}\n\n{sections.table(header, cells)}\nThe orders: {'; '.join(counts)}.\n"
+    return f"## {name}\n\n{sections.table(header, cells)}\nOf the orders, {'; '.join(counts)}.\n"
 
 
 def _gap(record: Record, row: Row) -> Gap | None:
