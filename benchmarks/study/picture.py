@@ -46,7 +46,7 @@ def picture(record: Mapping[str, Any]) -> str:
         axes.set_ylim(-0.6, len(labels) - 0.4)
         about = record["about"]
         tasks = ", ".join(next(iter(trained.values()))["tasks"])
-        budget = f"{about['steps']} steps of {about['batch_size']} sentences"
+        budget = f"{about['steps']} steps of {about['batch_size']} sentences, {about['encoder']}"
         axes.set_xlabel(f"average Spearman x 100 of {tasks}\n{budget}")
 
     text = plot(draw, WIDTH, ROW * (len(names) + len(untrained)) + AXIS)
