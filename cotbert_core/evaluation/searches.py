@@ -48,8 +48,7 @@ def score_searches(
     long, of both by passages; each distinct text is encoded once.
 
     for_queries: encodes the queries; None: as other texts. dev: other queries for the same targets,
-    which choose the weight of BM25 (KEYWORD_WEIGHTS) for each search by MRR@10; None: the weight is
-    KEYWORD_WEIGHT.
+    which choose the weight of BM25 for each search (best_weight); None: it is KEYWORD_WEIGHT.
     """
     cut = held_out.passages
     texts = [*held_out.distinct[0], *chain.from_iterable(cut)]
@@ -61,7 +60,7 @@ def score_searches(
     weights = [KEYWORD_WEIGHT] * searched.kinds
     if dev:
         tried = [KEYWORD_WEIGHTS] * searched.kinds
-        weights = list(map(_best, searched.scores(dev, queries[len(held_out) :], tried)))
+        weights = list(map(best_weight, searched.scores(dev, queries[len(held_out) :], tried)))
     both = [(0.0, weight) for weight in weights]
     found = searched.scores(held_out, queries[: len(held_out)], both)
     return EncoderScores(*chain.from_iterable(found))
@@ -108,11 +107,16 @@ class _Searched:
             yield with_best_passage(whole, queries @ self.passages.T, self.counts)
 
 
-def _best(found: Sequence[HeldOutScores]) -> float:
-    """Return the weight with the best MRR@10; of equal ones that nearest to the default."""
+def best_weight(found: Sequence[HeldOutScores]) -> float:
+    """Return the weight nearest to the default whose MRR@10 is hardly lower than the best.
 
-    def order(tried: tuple[float, HeldOutScores]) -> tuple[float, float]:
-        weight, scores = tried
-        return scores.mrr10, -abs(math.log(weight / KEYWORD_WEIGHT))
-
-    return max(zip(KEYWORD_WEIGHTS, found, strict=True), key=order)[0]
+    found: the scores with each of KEYWORD_WEIGHTS. Hardly: by half the standard error of the
+    difference. On docstrings and reviews 50 queries then choose a weight that finds 0.2 points less
+    than the default, the best one by itself 0.4 less; 500 queries gain 0.2 points by both.
+    """
+    reciprocal = np.array([one.reciprocal for one in found])
+    lower = reciprocal[reciprocal.mean(axis=1).argmax()] - reciprocal
+    error = lower.std(axis=1) / math.sqrt(lower.shape[1])
+    near = lower.mean(axis=1) <= error / 2 + 1e-12
+    weights = [weight for weight, one in zip(KEYWORD_WEIGHTS, near, strict=True) if one]
+    return min(weights, key=lambda weight: abs(math.log(weight / KEYWORD_WEIGHT)))

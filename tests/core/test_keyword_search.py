@@ -15,12 +15,14 @@ from cotbert_core.evaluation import (
     score_keywords,
     score_searches,
 )
+from cotbert_core.evaluation.held_out import HeldOutScores
 from cotbert_core.evaluation.keyword_search import (
     KEYWORD_WEIGHTS,
     KeywordCounts,
     keyword_scores,
     words_of,
 )
+from cotbert_core.evaluation.searches import best_weight
 
 WORDS = ["oil", "price", "dog", "the", "the", "the", "ran", "Dog", "quickly", "über"]
 
@@ -136,6 +138,21 @@ def test_dev_queries_choose_the_weight_of_keywords():
     slow = {weight: score_searches_slowly(encode, dev, weight) for weight in KEYWORD_WEIGHTS}
     best = max(slow.values())
     assert fitted.keywords.keyword_weight == min(w for w, score in slow.items() if score == best)
+
+
+def test_a_weight_that_is_hardly_better_than_the_default_is_not_chosen():
+    default = KEYWORD_WEIGHTS.index(0.3)
+    ranks = np.full((len(KEYWORD_WEIGHTS), 100), 9)
+    ranks[default, :50] = 1
+
+    def chosen():
+        return best_weight([HeldOutScores(some) for some in ranks])
+
+    assert chosen() == 0.3
+    ranks[default + 3, 2:53] = 1  # 3 queries won, 2 lost: the standard error is 2.2 queries
+    assert chosen() == 0.3
+    ranks[default + 3, 53:60] = 1
+    assert chosen() == KEYWORD_WEIGHTS[default + 3] == 0.7
 
 
 def score_searches_slowly(encode, one, weight):
