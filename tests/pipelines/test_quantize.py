@@ -85,7 +85,7 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, 
     assert f"{facts['cosine_lowest']:.4f}" in page
     # `serve` runs the graph too.
     task = ReplicaTask(str(output), None, None, "auto", torch.get_num_threads(), "openvino")
-    served, _ = EncoderReplica(task)._encode(others)
+    served, _ = EncoderReplica(task)._encode(others, queries=False)
     np.testing.assert_allclose(served, fast, atol=1e-6)
 
 
