@@ -43,19 +43,17 @@ def page(records: Sequence[Record]) -> str:
 
 
 def _paper(name: str, rows: Sequence[Row], records: Sequence[Record]) -> str:
-    columns = [[(row.what, f"`{row.command}`" if row.command else "", row.paper) for row in rows]]
     header, counts = ["table", "command", "paper"], []
+    cells = [[row.what, f"`{row.command}`" if row.command else "", row.paper] for row in rows]
     for record in records:
-        gaps = adjusted([_gap(record, row) for row in rows])
-        outcomes = [_outcome(record, row, g) for row, g in zip(rows, gaps, strict=True)]
-        ours = [_ours(record, row, first=record is records[0]) for row in rows]
-        orders = [_order(g, each) for g, each in zip(gaps, outcomes, strict=True)]
-        columns.append(list(zip(ours, orders, strict=True)))
         encoder = record["about"]["encoder"]
         header += [f"ours, {encoder}", "order"]
-        held, others, open_ = (outcomes.count(one) for one in (HOLDS, OTHERWISE, INCONCLUSIVE))
-        counts.append(f"{held} hold on {encoder}, {others} do not, {open_} are inconclusive")
-    cells = [sum(parts, ()) for parts in zip(*columns, strict=True)]
+        gaps = adjusted([_gap(record, row) for row in rows])
+        outcomes = [_outcome(record, row, g) for row, g in zip(rows, gaps, strict=True)]
+        for line, row, g, each in zip(cells, rows, gaps, outcomes, strict=True):
+            line += [_ours(record, row, first=record is records[0]), _order(g, each)]
+        held, others, neither = (outcomes.count(one) for one in (HOLDS, OTHERWISE, INCONCLUSIVE))
+        counts.append(f"{held} hold on {encoder}, {others} do not, {neither} are inconclusive")
     return f"## {name}\n\n{sections.table(header, cells)}\nOf the orders, {'; '.join(counts)}.\n"
 
 

@@ -28,7 +28,7 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "denosent-rest": {**_CONTRASTIVE, "method.positive": "rest"},
     "denosent-neighbour": {**_CONTRASTIVE, "method.positive": "neighbour"},
     # With the sentence rebuilt, as in the paper, and not the rest, as in the released code, a step
-    # takes 2.7 s instead of 4.5 on docstrings; the score is the same (55.0 and 55.5 % found first
+    # takes 2.7 s instead of 4.6 on docstrings; the score is the same (55.0 and 55.5 % found first
     # after 30 steps, two seeds, standard deviation 0.8).
     "denosent-both-rest": {**_DENOSENT, "method.positive": "rest", "method.target": "original"},
     "denosent-both-neighbour": {**_DENOSENT, "method.positive": "neighbour"},

@@ -28,7 +28,7 @@ from pipelines.evaluating.scoring import (
 )
 from pipelines.reading.documents import PARAGRAPH
 from pipelines.reports import html_page
-from pipelines.runtime.ending import places
+from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
 
 # The folder of vectors in the next commands.
@@ -56,10 +56,12 @@ def next_commands(
     """Return the commands that embed the user's rows and search them: by passages if the documents
     are long, and with keywords if they find more. `embed` cannot read docstrings.
     """
-    scores, named = result["table"], options.reads_docstrings
-    column = () if options.text_column == "text" else ("--text-column", options.text_column)
-    rows = ("YOUR.txt",) if named else (*options.inputs, *column)
-    reading = () if named else _reading(options)
+    scores = result["table"]
+    rows: tuple[str, ...] = ("YOUR.txt",)
+    reading: tuple[str, ...] = ()
+    if not options.reads_docstrings:
+        rows = rows_again(options.inputs, options.text_column)
+        reading = _reading(options)
     alone, both = FOUND_FIRST, WITH_KEYWORDS
     if PASSAGES in scores:
         alone, both = PASSAGES, PASSAGES_WITH_KEYWORDS

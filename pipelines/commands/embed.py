@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.commands.printing import print_facts
 from pipelines.embedding.options import EmbedOptions
 from pipelines.options import shared
-from pipelines.runtime.ending import print_ending
+from pipelines.runtime.ending import print_ending, rows_again
 from pipelines.runtime.progress import say
 
 
@@ -38,11 +38,11 @@ def run(given: Embed) -> None:
 
 def _search_command(given: Embed) -> tuple[str | Path, ...]:
     """Return the words that search the vectors and show the texts, kept or read again."""
-    options, text = given.options, tuple[str, ...]()
-    if options.text_column not in options.keep:
-        column = () if options.text_column == "text" else ("--text-column", options.text_column)
-        text = ("--text", *options.inputs, *column)
-    return ("search", given.output, "YOUR QUERY", *text)
+    options = given.options
+    search = ("search", given.output, "YOUR QUERY")
+    if options.text_column in options.keep:
+        return search
+    return (*search, "--text", *rows_again(options.inputs, options.text_column))
 
 
 def _made(result: Mapping[str, Any]) -> str:

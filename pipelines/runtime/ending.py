@@ -41,6 +41,12 @@ def typed(words: Sequence[str | Path], program: str = "cotbert") -> str:
     return f"{place}{program} {shlex.join(shown)}"
 
 
+def rows_again(inputs: Sequence[str], text_column: str) -> tuple[str, ...]:
+    """Return the words after `--input` or `--text` by which a next command reads the same rows."""
+    column = () if text_column == "text" else ("--text-column", text_column)
+    return (*inputs, *column)
+
+
 def shown_path(path: Path) -> Path:
     """Return a path relative to the current folder, if it is inside."""
     path, here = Path(os.path.abspath(path)), Path.cwd()  # without `..`, links as they are

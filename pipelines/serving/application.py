@@ -74,7 +74,7 @@ class Endpoints:
         self._started = int(time.time())
         # Queries with a prompt of their own are in batches of their own.
         self.batchers = {
-            queries: Batcher(partial(self._encode, queries), service.batching)
+            queries: Batcher(partial(self._encode, queries=queries), service.batching)
             for queries in (False, True)
         }
 
@@ -139,7 +139,7 @@ class Endpoints:
             embedded.cancel()
             left.cancel()
 
-    async def _encode(self, queries: bool, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    async def _encode(self, texts: list[str], queries: bool) -> tuple[np.ndarray, np.ndarray]:
         started = time.perf_counter()
         encoded = await self._service.encode(texts, queries)
         self._metrics.batch_seconds.observe(time.perf_counter() - started)
