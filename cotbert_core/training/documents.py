@@ -66,16 +66,20 @@ class DocumentSentences:
         return len(self.sentences)
 
     def documents_first(self, order: np.ndarray) -> np.ndarray:
-        """Return an order of all rows (N,) with one row of each document moved to the front.
+        """Return an order of all rows (N,) that begins with one row of each document.
 
-        Both groups keep the given order. A few steps then sample documents as evenly as held-out
-        ones are chosen: half of all docstring sentences belong to the longest fifth of documents,
-        and in the plain order the same score took 1.5 times as long (60 steps of 64).
+        A few steps then sample documents as evenly as held-out ones are chosen: half of all
+        docstring sentences belong to the longest fifth of documents. `order`, a permutation,
+        decides which row of a document is the first. The places of other rows decide when it comes,
+        since the earliest of many rows is earlier than that of few.
         """
-        document = np.searchsorted(self.bounds, order, side="right") - 1
-        first = np.zeros(len(order), bool)
-        first[np.unique(document, return_index=True)[1]] = True
-        return np.concatenate([order[first], order[~first]])
+        place = np.argsort(order)
+        document = np.repeat(np.arange(len(self.ids)), np.diff(self.bounds))
+        rows = np.lexsort((place, document))
+        later = np.ones(len(order), bool)
+        later[self.bounds[:-1]] = False
+        places_of_others = np.roll(place, len(order) // 2)
+        return np.asarray(rows[np.lexsort((places_of_others, later))])
 
     def batch(self, rows: np.ndarray, settings: TrainSettings, draws: np.ndarray) -> Batch:
         """Return the sentences `rows` (b,) with their positives and documents.
