@@ -28,6 +28,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.messages.full_disk import means_full_disk
 from cotbert_core.messages.printable import printable
+from cotbert_core.training.dev_scores import sort_key
 
 STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
 # Number of newest checkpoints kept besides the best one; the second is a fallback.
@@ -186,7 +187,7 @@ def best(folder: Path) -> Checkpoint | None:
 
 def _by_score(found: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Return checkpoints sorted by score, the best first; equal scores keep their order."""
-    return sorted(found, key=lambda checkpoint: -checkpoint.score)
+    return sorted(found, key=lambda checkpoint: -sort_key(checkpoint.score))
 
 
 def _first_whole(found: Sequence[Checkpoint]) -> Checkpoint | None:

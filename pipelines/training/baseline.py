@@ -29,6 +29,7 @@ from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in
 from pipelines.recording.metric_names import (
     BASELINE,
@@ -129,8 +130,7 @@ def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -
         _scored(NAMES[readout], readout, dev, texts, third)
         for readout, third in zip(THREE_READOUTS, thirds, strict=True)
     ]
-    # Spearman is NaN if all cosines are equal, which max would not order.
-    return max(found, key=lambda one: np.nan_to_num(one.score, nan=-np.inf))
+    return max(found, key=lambda one: sort_key(one.score))
 
 
 def _own_readout(encoder: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import pickle
 import warnings
 from pathlib import Path
@@ -48,6 +49,12 @@ def test_the_two_newest_and_the_best_stay(tmp_path):
     write(equal, {1: 70.0, 2: 70.0, 3: 70.0, 4: 70.0})
     assert (best(equal).step, steps(equal)) == (1, [1, 3, 4])
     assert newest(none) is best(none) is None
+
+
+def test_a_score_that_is_not_a_number_is_the_lowest(tmp_path):
+    write(tmp_path, {10: math.nan, 20: 85.0, 30: 80.0, 40: 79.0})
+    assert steps(tmp_path) == [20, 30, 40]
+    assert best(tmp_path).step == 20
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
