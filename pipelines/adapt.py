@@ -57,7 +57,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_writable
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
@@ -88,22 +88,39 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
-    output, started = open_folder(output, options), time.monotonic()
+    output = Path(output).expanduser().absolute()
+    check_writable(output)  # the lock lies beside it
+    with locked_output(output):
+        continues = (output / SETTINGS_FILE).is_file()
+        open_folder(output, options)
+        try:
+            return _tracked(options, output, verbose, parent, also, kept)
+        except UserError:
+            # The documents will not do, and nothing was made yet, by an earlier run either.
+            if not continues and not (output / CORPUS).exists():
+                shutil.rmtree(output, ignore_errors=True)
+            raise
+
+
+def _tracked(
+    options: AdaptOptions,
+    output: Path,
+    verbose: bool,
+    parent: str | None,
+    also: Sequence[str],
+    kept: KeptFiles,
+) -> dict[str, Any]:
+    """Run the job in its MLflow run."""
+    started = time.monotonic()
     where: dict[str, Any] = {"parent": parent, "home": output, "queue_folder": output}
-    try:
-        with (
-            locked_output(output),
-            tracking.tracked_run("adapt", params(options), about=about(options), **where) as run,
-            ray_session(verbose, output),
-        ):
-            result = _run(options, output, run, verbose, also, kept)
-            result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
-            _record_result(run, result, options, output, kept)
-        return result
-    except UserError:
-        if not (output / CORPUS).exists():  # the documents will not do, and nothing was made yet
-            shutil.rmtree(output, ignore_errors=True)
-        raise
+    with (
+        tracking.tracked_run("adapt", params(options), about=about(options), **where) as run,
+        ray_session(verbose, output),
+    ):
+        result = _run(options, output, run, verbose, also, kept)
+        result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
+        _record_result(run, result, options, output, kept)
+    return result
 
 
 def _run(
