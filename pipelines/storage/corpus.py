@@ -12,8 +12,8 @@ under `columns`, counts the dropped rows by reason, and is the same for the same
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class Corpus:
     def columns(self) -> tuple[str, ...]:
         """The members of COLUMNS that the rows have; older manifests name none."""
         return tuple(self.manifest.get("columns", ()))
+
+    def select_columns(self, used: Collection[str]) -> Corpus:
+        """Return this corpus as if its rows had only those paired texts that are in `used`."""
+        kept = [name for name in self.columns if name in used]
+        return replace(self, manifest={**self.manifest, "columns": kept})
 
     @property
     def has_documents(self) -> bool:

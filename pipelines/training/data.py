@@ -63,7 +63,11 @@ class DocumentsInMemory:
 
 
 def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: TrainSettings) -> Data:
-    """Return the data of a run. part_rows: training rows of each part if the corpus is streamed."""
+    """Return the data of a run: the sentences and those paired texts that its method uses.
+
+    part_rows: training rows of each part if the corpus is streamed.
+    """
+    corpus = corpus.select_columns(settings.method.uses)
     together = window_rows(settings, len(corpus))
     if together is None or part_rows is None:
         if settings.method.from_documents:

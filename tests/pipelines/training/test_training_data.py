@@ -39,6 +39,17 @@ def test_a_corpus_in_memory_gives_the_rows_of_each_step(corpus, bert_folder, tin
     assert [step for step, _ in found] == [2, 3, 4, 5]
 
 
+def test_only_paired_texts_that_the_method_uses_are_read(tmp_path, bert_folder, tiny_settings):
+    """Their tokens would count when the rows of a step are divided among the workers."""
+    path = write_corpus(tmp_path / "corpus", bert_folder, ["one", "two"], columns=["augmented"])
+    corpus = Corpus.open(path)
+    for positive, used in (("template", ()), ("paired", ("augmented",))):
+        changes = {"method.positive": positive, "batch_size": 2, "shuffle_buffer_rows": 2}
+        stream = open_data(corpus, (2,), tiny_settings(bert_folder, changes))
+        assert stream.corpus.columns == used
+    assert len(open_data(corpus, None, tiny_settings(bert_folder))) == 2, "no column is missed"
+
+
 def test_a_run_that_is_at_its_end_reads_nothing(corpus, bert_folder, tiny_settings):
     settings = tiny_settings(bert_folder, {"batch_size": 2, "shuffle_buffer_rows": 2})
     assert not list(own_batches(open_data(corpus, corpus.part_rows(), settings), settings, 5, 5))
