@@ -98,16 +98,20 @@ class Contrastive(Method):
         return BoundTemplate.bind(query, self.backbone.tokenizer.hf)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
-        rate, method = self.settings.dropout, self.settings.method
+        rate = self.settings.dropout
         drops = has_dropout(self.encoder) if rate is None else rate > 0
-        if drops or not method.needs_dropout:
+        if drops or not self.needs_dropout(columns):
             return super().notes(columns)
         whose = f"encoder {self.backbone.name!r} has none" if rate is None else f"dropout is {rate}"
         return [
             *super().notes(columns),
             f"{whose}: without dropout the two views of a sentence are equal and method "
-            f"{method.name} has little to learn; give --set dropout=0.1",
+            f"{self.settings.method.name} has little to learn; give --set dropout=0.1",
         ]
+
+    def needs_dropout(self, columns: Sequence[str]) -> bool:
+        """Return whether views differ in dropout alone on a corpus with these paired texts."""
+        return self.settings.method.needs_dropout
 
     @property
     def positive_role(self) -> str:

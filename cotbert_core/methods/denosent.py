@@ -84,9 +84,14 @@ class DenoSent(Contrastive):
         return MethodOutput(torch.stack(losses).sum(), parts)
 
     def positive_texts(self, batch: Batch) -> Ragged:
-        if self.method.positive == "paired" and batch.augmented is None:
-            return batch.sentences
-        return super().positive_texts(batch)
+        return batch.sentences if self._falls_back(batch.columns) else super().positive_texts(batch)
+
+    def needs_dropout(self, columns: Sequence[str]) -> bool:
+        return super().needs_dropout(columns) or (self.contrasts and self._falls_back(columns))
+
+    def _falls_back(self, columns: Sequence[str]) -> bool:
+        """Return whether sentences are their own positives because there are no augmented texts."""
+        return self.method.positive == "paired" and "augmented" not in columns
 
     def denoise(self, target: Ragged, memory: Tensor) -> Tensor:
         """Return the scalar mean cross-entropy of the reconstruction, over all workers' tokens.
@@ -153,7 +158,7 @@ class DenoSent(Contrastive):
                 f"encoder {self.backbone.name!r} has no masked-language-model head: the decoder "
                 "uses a new one, tied to the encoder's word embeddings"
             )
-        if self.method.positive == "paired" and "augmented" not in columns:
+        if self._falls_back(columns):
             notes.append(
                 "the corpus has no augmented texts: positives differ only in dropout, and each "
                 "sentence is rebuilt from its own noisy embeddings"

@@ -169,3 +169,5 @@ def test_denosent_without_augmented_texts_says_that_it_uses_dropout(make, batch)
         assert any("positives differ only in dropout" in n for n in made.notes(())) == noted
     alone = Batch(batch.sentences)
     assert fallback(alone).loss.equal(chosen(alone).loss)
+    for columns, noted in (((), True), (("augmented",), False)):
+        assert any("the two views of a sentence" in n for n in fallback.notes(columns)) == noted
