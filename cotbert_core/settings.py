@@ -113,7 +113,7 @@ class TrainSettings(Settings):
     worker."""
     cpus_per_worker: int | None = Field(None, ge=1)
     """The number of CPU cores of each worker; null divides the machines' cores evenly."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
     @property
     def encoders(self) -> dict[str, str]:

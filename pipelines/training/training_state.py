@@ -132,7 +132,7 @@ def restore(training: Training) -> None:
 
 def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -> None:
     if len(states) != world_size():  # a node was lost, and the random states do not match
-        seed_all(hash((training.settings.seed, training.step, world_size(), rank())) % 2**63)
+        seed_all(hash((training.settings.seed, training.step, world_size(), rank())))
         return
     own = states[rank()]
     torch.set_rng_state(own["cpu"])
@@ -141,6 +141,7 @@ def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -
 
 
 def seed_all(seed: int) -> None:
+    seed %= 2**63  # torch's limit
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

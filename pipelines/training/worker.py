@@ -17,7 +17,13 @@ from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
 from cotbert_core.training.devices import use_device
-from cotbert_core.training.distributed import encode_together, in_parallel, rank, sums
+from cotbert_core.training.distributed import (
+    encode_together,
+    gather_objects,
+    in_parallel,
+    rank,
+    sums,
+)
 from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
@@ -95,9 +101,15 @@ def _steps(training: Training, lap: Lap) -> None:
 
 
 def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
-    return training.early_stopping is None or should_continue(
-        training.early_stopping, training.step, wait
-    )
+    """Return the sweep's decision after this step, which only rank 0 reads.
+
+    Each worker would see the file at another time, and those that continue would wait forever for
+    the others.
+    """
+    if training.early_stopping is None:
+        return True
+    own = rank() == 0 and should_continue(training.early_stopping, training.step, wait)
+    return bool(gather_objects(own)[0])
 
 
 def _set_up(job: dict[str, Any]) -> Training:

@@ -28,16 +28,10 @@ from cotbert_core.training.batches import COLUMNS
 
 # Flat changes of valid settings and what the fault must say.
 FAULTS = {
-    "method.temperature": (0, "method.temperature is 0: input should be greater than 0"),
     "method.denoise": ("pads", "method.denoise is 'pads': input should be 'none', 'position' or"),
-    "method.pad_positions": ("other", "method.pad_positions is 'other'"),
     "method.name": ("simcs", "method.name is 'simcs': give one of cot-bert, promptbert,"),
-    "optimizer.schedule": ("cosine", "optimizer.schedule is 'cosine'"),
-    "optimizer.learning_rate": (-1e-5, "optimizer.learning_rate is -1e-05"),
-    "optimizer.clip": (0.0, "optimizer.clip is 0.0"),
-    "precision": ("fp16", "precision is 'fp16': input should be 'auto', 'bf16' or 'fp32'"),
-    "dropout": (1.0, "dropout is 1.0: input should be less than 1"),
-    "epochs": (0, "epochs is 0"),
+    "optimizer.clip": (0.0, "optimizer.clip is 0.0: input should be greater than 0"),
+    "seed": (2**63, "seed is 9223372036854775808: input should be less than"),
     "max_length": ("long", "max_length is 'long': input should be a valid integer"),
     "templates.anchor": ("cot-brt/anchor", "unknown template 'cot-brt/anchor'"),
     "templates.positive": ("no slot [MASK]", r"has the slot [X] 0 times"),
