@@ -53,6 +53,8 @@ class Checkpoint:
         note, file = read_json(self.path / NOTE_FILE), self.path / STATE_FILE
         if not file.is_file():
             return f"{STATE_FILE} is missing"
+        if not {"bytes", "crc32"} <= note.keys():
+            return f"{NOTE_FILE} is incomplete"
         size = file.stat().st_size
         if size != note["bytes"]:
             return f"{STATE_FILE} has {size} bytes and had {note['bytes']}"

@@ -91,10 +91,14 @@ def test_a_damaged_one_is_reported_and_skipped(tmp_path, damage):
             assert choose(tmp_path).step == 1
 
 
-def test_one_without_a_readable_note_is_reported_and_skipped(tmp_path):
+@pytest.mark.parametrize(
+    ("note", "message"),
+    [("{", "cannot be read"), ('{"step": 2, "score": 60.0, "bytes": 9}', "is incomplete")],
+)
+def test_one_without_a_whole_note_is_reported_and_skipped(tmp_path, note, message):
     write(tmp_path, {1: 50.0, 2: 60.0})
-    (tmp_path / "step-00000002" / module.NOTE_FILE).write_text("{")
-    with pytest.warns(UserWarning, match="checkpoint.json cannot be read"):
+    (tmp_path / "step-00000002" / module.NOTE_FILE).write_text(note)
+    with pytest.warns(UserWarning, match=f"checkpoint.json {message}"):
         assert newest(tmp_path).step == 1
 
 
