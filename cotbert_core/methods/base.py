@@ -23,8 +23,8 @@ from cotbert_core.training.flops import Work
 class MethodOutput:
     """The result of a forward pass.
 
-    loss: scalar mean over this worker's rows. parts: named numbers to log in addition to the loss,
-    kept without gradient.
+    loss: scalar, whose mean over the workers is the loss of the global batch. parts: named numbers
+    to log in addition to the loss, kept without gradient.
     """
 
     loss: Tensor

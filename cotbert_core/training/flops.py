@@ -2,10 +2,10 @@
 
 Model FLOPs are those that the mathematics requires: 2 for each multiply-add of the linear layers
 and of attention's two products, and twice as many in the backward pass, for real tokens only.
-Padding, recomputed activations, embeddings, norms, softmax, heads and the loss do not count
-(Narayanan et al., 2021, appendix, without their recomputation; Chowdhery et al., 2022, appendix B,
-"model FLOPs utilization", MFU). Letters: n tokens of a row, D hidden size, F inner size of the
-feed-forward, L layers.
+Padding, recomputed activations, embeddings, norms, softmax, heads and the loss do not count, except
+the vocabulary heads of masked language modelling and DenoSent (Narayanan et al., 2021, appendix,
+without their recomputation; Chowdhery et al., 2022, appendix B, "model FLOPs utilization", MFU).
+Letters: n tokens of a row, D hidden size, F inner size of the feed-forward, L layers.
 """
 
 from __future__ import annotations
