@@ -85,6 +85,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
         delimiter=options.delimiter,
         limit=options.limit,
         wrapped=options.wrapped,
+        keep_paragraphs=options.clean.split is not None,
     )
     if options.documents:
         check_documents(plan, options.clean.split is not None)

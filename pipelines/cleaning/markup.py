@@ -1,4 +1,4 @@
-"""Remove HTML, Markdown and wiki markup from a one-line text, keeping the marked text.
+"""Remove HTML, Markdown and wiki markup from a text, keeping the marked text and its lines.
 
 This is not a parser: a row of a corpus is seldom a whole document, and prose has characters that
 only look like markup. Only unambiguous markup is removed: tags of HTML or MediaWiki elements whose
@@ -47,7 +47,7 @@ _LINK = re.compile(rf"\[([^\[\]]{{1,300}})\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\"
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?(?=[^\[\]|]*?[^\W\d_])([^\[\]|]{1,300})\]\]")
 _WIKI_FILE = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]*+\]\]", re.IGNORECASE)
 _WIKI_ADDRESS = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]{1,2000} ([^\[\]]{1,300})\]")
-_LINE_MARK = re.compile(r"(?:#{1,6}|\*) +(?=\S)")
+_LINE_MARK = re.compile(r"^(?:#{1,6}|\*) +(?=\S)", re.MULTILINE)
 
 # Every text with markup has one of these characters, or one of the two strings that remove_markup
 # tests separately: `re` searches a character set four times as fast as alternatives.
@@ -56,13 +56,13 @@ _SUSPECT = re.compile(r"[<&\[*_~`]")
 
 def remove_markup(text: str) -> str:
     """Return the text without markup; there may be double blanks in its place."""
-    if not (_SUSPECT.search(text) or "''" in text or text.startswith("#")):
+    if not (_SUSPECT.search(text) or "''" in text or text.startswith("#") or "\n#" in text):
         return text
     if "<" in text:
         text = _TAG.sub(_in_place_of_tag, _HIDDEN.sub("", text))
     if "[" in text:
         text = _remove_links(text)
-    text = _LINE_MARK.sub("", text, count=1) if _LINE_MARK.match(text) else text
+    text = _LINE_MARK.sub("", text)
     for mark, pattern in _EMPHASIS.items():
         if mark in text:
             # Applied twice, since bold text may contain italics.
@@ -84,10 +84,11 @@ def _remove_links(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
+    """Return the character, or a blank for a line feed, which would end a sentence."""
     if entity[1].startswith("#"):
-        return html.unescape(entity[0])
+        return html.unescape(entity[0]).replace("\n", " ")
     # html.unescape would read &notify; as the "not" sign followed by "ify;".
-    return html5.get(f"{entity[1]};", entity[0])
+    return html5.get(f"{entity[1]};", entity[0]).replace("\n", " ")
 
 
 def _emphasis(mark: str, times: str, content: str) -> re.Pattern[str]:

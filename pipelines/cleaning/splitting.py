@@ -34,7 +34,8 @@ def check_splitter(language: str) -> None:
 
 
 def split(text: str, language: str) -> list[str]:
-    """Return the non-empty, stripped sentences of a text in order."""
+    """Return the non-empty, stripped sentences of a text in order. A line end ends a sentence."""
     from sentencex import segment
 
-    return [sentence for part in segment(language, text) if (sentence := part.strip())]
+    parts = (part for line in text.split("\n") for part in segment(language, line))
+    return [sentence for part in parts if (sentence := part.strip())]

@@ -1,8 +1,9 @@
 """The steps of cleaning: functions from a text to the changed text.
 
-A text is one line with single blanks, as `pipelines.reading.readers` yields it, before and after a
-step. A step that changes nothing returns the same object, after one cheap test: most texts of a
-corpus are clean, and cleaning shares a core with a tokenizer.
+A text has single blanks, as `pipelines.reading.readers` yields it, before and after a step. It is
+one line, or a line for each paragraph if it will be split into sentences. A step that changes
+nothing returns the same object, after one cheap test: most texts of a corpus are clean, and
+cleaning shares a core with a tokenizer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ UNK = "<unk>"
 
 
 def fold(text: str) -> str:
-    """Return the text stripped and with single blanks."""
-    return " ".join(text.split())
+    """Return the text stripped and with single blanks, without its empty lines."""
+    if "\n" not in text:
+        return " ".join(text.split())
+    return "\n".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
 
 
 def _unless_equal(text: str, changed: str) -> str:
@@ -28,10 +31,12 @@ def _unless_equal(text: str, changed: str) -> str:
 
 
 def wikitext(text: str) -> str:
-    """Undo the tokenization of the WikiText corpora; return "" for a heading.
+    """Undo the tokenization of the WikiText corpora and drop headings.
 
     `<unk>` stays in place of a missing word; a filter then drops the text or sentence.
     """
+    if "\n" in text:
+        return _unless_equal(text, "\n".join(map(wikitext, text.split("\n"))))
     if text.startswith("= ") and text.endswith(" ="):
         return ""
     if not _TOKENIZED.search(text):

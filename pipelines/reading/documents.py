@@ -46,7 +46,9 @@ def documents_of(piece: Piece, shard: Shard, plan: ReadPlan) -> tuple[Sequence[i
         tags = piece.passthrough[-1]
         return [document for document, _ in tags], [copy for _, copy in tags]
     if plan.documents == ROW:
-        return list(map(document_id, piece.texts)), piece.numbers
+        # The breaks between paragraphs do not tell documents apart.
+        found = [document_id(text.replace("\n", " ")) for text in piece.texts]
+        return found, piece.numbers
     if plan.documents == FILE:
         found = [document_id(plan.document_names[shard.path])] * len(piece.texts)
     else:

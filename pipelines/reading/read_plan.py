@@ -54,10 +54,10 @@ class ReadPlan:
     cotbert_core.training.batches.COLUMNS. keep: columns whose values are
     passed through unchanged. encoding: of text files, None for UTF-8. delimiter: of csv and tsv
     files, None for their format's. wrapped: a row of a txt file is a text whose lines are wrapped,
-    not a line. id_type: int64 or string, the type of the ids in id_column.
-    documents: which rows form a document (pipelines.reading.documents); with column:NAME the column
-    is the first of `keep`. document_names: the path, as the user gave it, of each file that is a
-    document.
+    not a line. keep_paragraphs: a text that will be split into sentences has a line for each of its
+    paragraphs. id_type: int64 or string, the type of the ids in id_column. documents: which rows
+    form a document (pipelines.reading.documents); with column:NAME the column is the first of
+    `keep`. document_names: the path, as the user gave it, of each file that is a document.
     """
 
     shards: list[Shard]
@@ -73,6 +73,7 @@ class ReadPlan:
     documents: str | None = None
     document_names: dict[str, str] = field(default_factory=dict, repr=False)
     wrapped: bool = False
+    keep_paragraphs: bool = False
     found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property

@@ -22,6 +22,7 @@ from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.wrapped_lines import paragraphs_of
 
 # Maximum characters of a text; tokenizing a text of 50 MB takes gigabytes.
 MOST_CHARACTERS = 1_000_000
@@ -33,7 +34,8 @@ _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     """Yield the usable rows of a shard in pieces, with white space folded.
 
-    Raises UserError if the file is truncated or unreadable.
+    If the plan keeps paragraphs, a text has a line for each. Raises UserError if the file is
+    truncated or unreadable.
     """
     tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
     parts = plan.text_parts(shard.kind)
@@ -41,7 +43,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     piece, characters = Piece.empty(plan, tagged), 0
     for number, (raw_id, values) in enumerate(raw_rows(shard, plan), start=shard.first_row):
         piece.read += 1
-        texts = _clean_row(values, parts, last)
+        texts = _clean_row(values, parts, last, plan.keep_paragraphs)
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
@@ -73,30 +75,33 @@ def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
         ) from None
 
 
-def _clean_row(values: Sequence[Any] | Unusable, parts: int, last: int) -> list[str] | Unusable:
+def _clean_row(
+    values: Sequence[Any] | Unusable, parts: int, last: int, keep_paragraphs: bool
+) -> list[str] | Unusable:
     """Return the row's texts with single blanks, or why it is dropped.
 
     parts: number of values that make up its text. last: that of the values of all its texts.
+    keep_paragraphs: whether a text has a line for each paragraph.
     """
     if isinstance(values, Unusable):
         return values
     texts = []
     for prefix, some in zip(PREFIXES, (values[:parts], *zip(values[parts:last])), strict=False):
-        text = _join(some)
+        text = _join(some, keep_paragraphs)
         if isinstance(text, Unusable):
             return Unusable(prefix + text, text.excerpt)
         texts.append(text)
     return texts
 
 
-def _join(values: Sequence[Any]) -> str | Unusable:
+def _join(values: Sequence[Any], keep_paragraphs: bool) -> str | Unusable:
     """Return values as one text, in which each value ends a sentence, or why it cannot be used.
 
     One of several values may be missing, such as the title of a text.
     """
     texts = []
     for value in values:
-        text = _clean(value)
+        text = _clean(value, keep_paragraphs)
         if not isinstance(text, Unusable):
             texts.append(text)
         elif len(values) == 1 or text not in ("null", "empty"):
@@ -107,8 +112,8 @@ def _join(values: Sequence[Any]) -> str | Unusable:
     return " ".join([*ended, texts[-1]])
 
 
-def _clean(value: Any) -> str:
-    """Return one sentence with single blanks, or Unusable."""
+def _clean(value: Any, keep_paragraphs: bool) -> str:
+    """Return one text with single blanks, or Unusable."""
     if isinstance(value, Unusable):
         return value
     if value is None:
@@ -126,7 +131,7 @@ def _clean(value: Any) -> str:
         return Unusable("too_long")
     if "\0" in value:
         return Unusable("binary")
-    text = " ".join(value.split())
+    text = paragraphs_of(value) if keep_paragraphs else " ".join(value.split())
     if _CONTROLS.fullmatch(text):
         return Unusable("control_characters")
     return text or Unusable("empty")

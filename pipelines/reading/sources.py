@@ -44,6 +44,7 @@ def plan(
     delimiter: str | None = None,
     limit: int | None = None,
     wrapped: bool = False,
+    keep_paragraphs: bool = False,
 ) -> ReadPlan:
     """Return the plan for reading the inputs: check the files and split them into shards.
 
@@ -51,8 +52,8 @@ def plan(
     of a file of lines. paired_columns: columns of the paired texts. keep: columns to pass through.
     encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
     document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
-    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped. Raises
-    UserError.
+    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped.
+    keep_paragraphs: whether a text has a line for each of its paragraphs. Raises UserError.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
@@ -73,6 +74,7 @@ def plan(
         documents=documents,
         document_names=names,
         wrapped=wrapped,
+        keep_paragraphs=keep_paragraphs,
     )
     if wrapped and "txt" not in map(kind_of, files):
         raise UserError(

@@ -1,4 +1,7 @@
-"""Texts whose lines are wrapped, each up to a blank line, a heading, a list item or a table row."""
+"""Texts whose lines are wrapped, each up to a blank line, a heading, a list item or a table row.
+
+`unwrapped` makes a row of each such text of a file; `paragraphs_of` a line of each in a row's text.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 from pipelines.reading.line_reader import MOST_LINE_BYTES
 
 # A line that begins a text: a Markdown heading, an item of a list or a row of a table.
-_BEGINS = re.compile(rb"\s*(?:(?:#{1,6}|[-*+]|\xe2\x80\xa2|\d{1,3}[.)])\s|\|)")
+_BEGIN = r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)"
+_BEGINS, _BEGINS_TEXT = re.compile(_BEGIN.encode("utf-8")), re.compile(_BEGIN)
+_HEADING = re.compile(r"#{1,6}\s")
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
 # The first word of a line that continues a sentence.
@@ -53,6 +58,22 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 
 def _joined(lines: list[bytes], size: int) -> bytes | None:
     return b" ".join(lines) if size <= MOST_LINE_BYTES else None
+
+
+def paragraphs_of(text: str) -> str:
+    """Return a text with a line for each paragraph, heading, list item and table row, in which
+    white space is folded."""
+    if "\n" not in text and "\r" not in text:
+        return " ".join(text.split())
+    paragraphs: list[list[str]] = []
+    is_open = False
+    for line in map(str.strip, re.split(r"\r\n?|\n", text)):
+        if is_open and line and not _BEGINS_TEXT.match(line):
+            paragraphs[-1].append(line)
+        elif line:
+            paragraphs.append([line])
+        is_open = line != "" and not _HEADING.match(line)
+    return "\n".join(" ".join(" ".join(lines).split()) for lines in paragraphs)
 
 
 def looks_wrapped(head: bytes) -> bool:

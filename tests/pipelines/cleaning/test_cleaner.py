@@ -28,7 +28,8 @@ PIECES = (
     "spam spam spam spam spam",
     "Der Fluss fror zu, bevor der erste Schnee fiel.",
 )
-WHOLE = ("= A heading =", "<br>", "https://a.org", "\u200b", "12.5")
+LINES = ("= A heading =\nA red @-@ tipped claw .", "## One\n<b>Two</b>\nhttps://a.org\n\u200b")
+WHOLE = (*LINES, "= A heading =", "<br>", "https://a.org", "\u200b", "12.5")
 EVERYTHING = CleanOptions(
     steps=tuple(STEPS), max_non_letters=0.5, repeated=0.6, language=("en", "de")
 )

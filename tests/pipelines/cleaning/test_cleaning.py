@@ -154,6 +154,7 @@ def test_control_removes_what_unicode_calls_control_or_format():
         character = chr(code)
         if unicodedata.category(character) in ("Cc", "Cf") and code not in SEEN:
             between = " " if character.isspace() else ""
+            between = "\n" if character == "\n" else between
             assert STEPS["control"](f"a{character}b") == f"a{between}b", hex(code)
 
 
@@ -180,4 +181,5 @@ def test_time_grows_with_the_text_alone(step, piece):
 
 
 def test_fold():
-    assert fold(" a \u00a0 b\n\tc ") == "a b c"
+    assert fold(" a \u00a0 b\t\tc ") == "a b c"
+    assert fold(" a \u00a0 b\n\n\t\n\tc ") == "a b\nc"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import textwrap
@@ -145,6 +146,49 @@ def test_sentences_go_over_lines(tmp_path, bert_folder, capsys):
     assert texts == {*SENTENCES, *(f"He has {number} dogs." for number in range(3))}
     assert Corpus.open(tmp_path / "joined").manifest["source"]["wrapped"] is True
     assert "wrapped" not in Corpus.open(tmp_path / "lines").manifest["source"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("Hi\n\nIt\nis broken\r\n \r\nBob\r", ["Hi", "It is broken", "Bob"]),
+        ("# One\nTwo.\n - a\n   list\n2. three", ["# One", "Two.", "- a list", "2. three"]),
+        ("a\n| b | c |\n\t| d |\n\u2022 e", ["a", "| b | c |", "| d |", "\u2022 e"]),
+        ("-1 is\n1994. It\n#hashtag\x85and\u2028more", ["-1 is 1994. It #hashtag and more"]),
+        (" a  b\t\u00a0c ", ["a b c"]),
+        ("\n \n", []),
+    ],
+)  # fmt: skip
+def test_a_text_has_a_line_for_each_paragraph(text, lines):
+    assert wrapped_lines.paragraphs_of(text) == "\n".join(lines)
+
+
+PAGE = """# Setup
+
+Install the <b>package</b> first. Then
+run it.
+
+## Options
+- fast mode
+- slow&#10;mode
+
+https://a.org
+"""
+
+
+@pytest.mark.usefixtures("unrecorded")
+def test_paragraphs_headings_and_items_end_a_sentence(tmp_path, bert_folder):
+    """Of a page in a row; the page on one line has sentences that run into each other."""
+    pages = [PAGE, " ".join(f"{PAGE} Two pages.".split())]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": page}) for page in pages))
+    words = ["prepare", "--input", str(tmp_path / "a.jsonl"), "--encoder", bert_folder, "--split"]
+    words += ["en", "--documents", "row", "--clean", "markup,urls", "--max-length", "90"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    assert list(Corpus.open(tmp_path / "out").texts().values()) == [
+        *("Setup", "Install the package first.", "Then run it."),
+        *("Options", "- fast mode", "- slow mode"),
+        *("Setup Install the package first.", "## Options - fast mode - slow mode Two pages."),
+    ]
 
 
 def test_a_page_about_data_is_read_where_there_is_nothing_else(tmp_path):
