@@ -27,12 +27,9 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         self._folder, self._steps = folder, steps
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Record the scores of a trial that was killed after its last check: it reports no more."""
+        """Record the scores of a trial that was killed: it reports only its later ones."""
         super().on_trial_add(tune_controller, trial)
-        name = trial.config[TRIAL]
-        scores = dev_scores(self._folder / name)
-        if max(scores, default=0) >= self._steps(name):
-            self._record(trial, scores)
+        self._record(trial, dev_scores(self._folder / trial.config[TRIAL]))
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         action = super().on_trial_result(tune_controller, trial, result)

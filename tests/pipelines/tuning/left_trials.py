@@ -9,7 +9,10 @@ from pipelines.training.early_stopping import answer_run
 
 
 def leave_trial(folder, name, scores, status="finished"):
-    """Write the files of a trial. scores: dev score by step. status: finished, stopped, failed."""
+    """Write the files of a trial.
+
+    scores: dev score by step. status: finished, stopped, failed, unfinished.
+    """
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
     if status == "failed":
@@ -17,6 +20,7 @@ def leave_trial(folder, name, scores, status="finished"):
         return
     lines = [json.dumps({"step": step, "dev_spearman": value}) for step, value in scores.items()]
     (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    write_json(home / "result.json", {})
+    if status != "unfinished":
+        write_json(home / "result.json", {})
     if status == "stopped":
         answer_run(home, max(scores), continues=False)

@@ -72,6 +72,17 @@ def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
     assert report(fresh, "0005", tmp_path / "none") == STEPS != made["0005"]
 
 
+def test_a_trial_that_was_killed_on_the_way_is_measured_against(tmp_path):
+    """Its checks before the kill are recorded where they were made, not its later ones for them."""
+    leave_trial(tmp_path, "0001", {0: 1.0, 1: 41.0, 3: 62.0}, "unfinished")
+    scheduler = judge(tmp_path)
+    killed = SimpleNamespace(trial_id="0001", config={"trial": "0001"})
+    scheduler.on_trial_add(None, killed)
+    scheduler.on_trial_result(None, killed, {"step": 9, "dev_score": 82.0})
+    assert report(scheduler, "0003", tmp_path) == 1
+    assert report(scheduler, "0004", tmp_path) == 3
+
+
 @pytest.mark.parametrize(
     ("cluster", "workers", "cpus", "asked", "expected"),
     [
