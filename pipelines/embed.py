@@ -25,10 +25,10 @@ from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
 from pipelines.embedding.digests import DIGESTS_FOLDER
 from pipelines.embedding.job import EmbedJob, open_job
-from pipelines.embedding.manifest import manifest, result
+from pipelines.embedding.manifest import manifest, precision_warnings, result
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import read_embeddings
-from pipelines.embedding.update import earlier_rows, finish_update
+from pipelines.embedding.update import earlier_rows, finish_update, share_of_earlier
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
@@ -110,7 +110,6 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         job = replace(job, storage=replace(job.storage, scale=scale))
     workers = _embed_blocks(job, work, ledger)
     lost = ledger.lost_rows(job.plan).warnings()
-    lost += vocabulary_warnings(ledger.counts, Path(job.options.model).name)
     _say_warnings(lost)
     if not ledger.counts["rows"]:
         shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping
@@ -121,9 +120,16 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     _write_skipped(ledger, work.output / SKIPPED_FILE)
     update = None
     if job.earlier:
-        update, kept = finish_update(job.earlier, work, len(job.plan.shards), job.options)
+        shards = len(job.plan.shards)
+        update, kept = finish_update(job.earlier, work, shards, job.options, ledger)
         ledger.counts.update(kept)
-    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost], update)
+        vocabulary, precisions = share_of_earlier(job.earlier, ledger.counts["taken_over"])
+        ledger.counts.update(vocabulary)
+        ledger.precisions |= precisions
+    unfit = vocabulary_warnings(ledger.counts, Path(job.options.model).name)
+    unfit += precision_warnings(ledger.precisions)
+    _say_warnings(unfit)
+    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost, *unfit], update)
     write_json(work.output / MANIFEST_FILE, made)
     done = result(ledger, job.storage.dimension, workers, time.monotonic() - started)
     return done | (update or {})

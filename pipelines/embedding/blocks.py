@@ -97,7 +97,7 @@ class BlockLedger:
 
     before: the counts of earlier runs. first, last: times at which this run's first block began and
     its last ended, which leaves out the start of Ray and of the encoder. peak_mib: most memory of
-    any worker.
+    any worker. precisions: number formats in which the encoder computed.
     """
 
     scratch: Path
@@ -106,6 +106,7 @@ class BlockLedger:
     first: float = float("inf")
     last: float = 0.0
     peak_mib: float = 0.0
+    precisions: set[str] = field(default_factory=set)
     _seen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class BlockLedger:
             self.first = min(self.first, record["started"])
             self.last = max(self.last, record["ended"])
             self.peak_mib = max(self.peak_mib, record["peak_mib"])
+            self.precisions |= {record.get("precision")} - {None}
         return bool(new)
 
     @property
@@ -165,6 +167,11 @@ class BlockLedger:
         """Yield every row without a vector, block by block in the input's order."""
         for _, record in self._records():
             yield from record["skipped"]
+
+    def skipped_ids(self) -> Iterator[int | str]:
+        """Yield the ids of the rows without a vector, which an update records."""
+        for _, record in self._records():
+            yield from (row for row in record.get("skipped_ids", ()) if row is not None)
 
     def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the shard and the record of each block, in the input's order."""

@@ -160,6 +160,11 @@ def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
     scale = None if earlier.scale is None else tuple(map(float, earlier.manifest["scale"]))
     job = replace(job, storage=replace(job.storage, scale=scale), earlier=earlier)
     check_same(earlier, described(job.options, job.plan, job.metadata))
+    if job.options.keep_gone and job.plan.id_column is None:
+        raise UserError(
+            "keep_gone needs ids that stay with their rows, and the ids are row numbers, which "
+            "move when a line is added or removed: name an --id-column, or leave --keep-gone out"
+        )
     return job
 
 

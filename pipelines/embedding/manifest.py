@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.vocabulary_fit import CHARACTERS, TOKENS, UNKNOWN, WORDS
 from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.worker import peak_mib
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
+
+# The counts of vocabulary_counts, which an update adds to its own.
+VOCABULARY_KEYS = (TOKENS, UNKNOWN, CHARACTERS, WORDS)
 
 
 def manifest(
@@ -36,7 +40,10 @@ def manifest(
         "split": counts["split"],
         **({"passages": counts["passages"]} if options.passages else {}),
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
+        "vocabulary": {key: counts[key] for key in VOCABULARY_KEYS},
         **described(options, plan, metadata),
+        # The formats in which the encoder computed, where the options say "auto".
+        "precision": ", ".join(sorted(ledger.precisions)) or options.precision,
         **({"update": dict(update)} if update is not None else {}),
         **({"encoding": plan.encoding} if plan.encoding else {}),
         **({"delimiter": plan.delimiter} if plan.delimiter else {}),
@@ -81,6 +88,16 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         "driver_peak_mib": round(peak_mib(), 1),
         "worker_peak_mib": round(ledger.peak_mib, 1),
     }
+
+
+def precision_warnings(precisions: Set[str]) -> list[str]:
+    """Return a warning if the vectors were not all computed in the same number format."""
+    if not {"bf16", "fp32"} <= precisions:
+        return []
+    return [
+        "some vectors were computed in bf16 and others in fp32, which --precision auto chooses by "
+        "the machine: where small differences matter, embed all rows with one --precision"
+    ]
 
 
 def model_commit(encoder: SentenceEncoder) -> str | None:

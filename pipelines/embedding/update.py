@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, first_line
-from pipelines.embedding.blocks import block_name
+from pipelines.embedding.blocks import BlockLedger, block_name
 from pipelines.embedding.digests import (
     DIGESTS_FOLDER,
     PartDigests,
@@ -23,6 +23,7 @@ from pipelines.embedding.digests import (
     write_described_part,
 )
 from pipelines.embedding.earlier_rows import EarlierRows
+from pipelines.embedding.manifest import VOCABULARY_KEYS
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions, OnLong
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.searching.embeddings import Embeddings
@@ -78,11 +79,13 @@ def _check_digests(opened: Embeddings) -> None:
 def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     """Raise UserError if a job's vectors would not be comparable with the earlier ones.
 
-    facts: the entries of the job's manifest that describe its vectors and columns.
+    facts: the entries of the job's manifest that describe its vectors and columns. What precision
+    "auto" stands for is known only when a worker has opened the encoder.
     """
     before = earlier.manifest
-    places = _PLACES if facts["model_digest"] else _PLACES[1:]
-    other = [key for key in facts if key not in places and facts[key] != before.get(key)]
+    may_differ = {*(_PLACES if facts["model_digest"] else _PLACES[1:])}
+    may_differ |= {"precision"} if facts["precision"] == "auto" else set()
+    other = [key for key in facts if key not in may_differ and facts[key] != before.get(key)]
     if not other:
         return
     shown = (
@@ -99,15 +102,27 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+def share_of_earlier(opened: Embeddings, taken_over: int) -> tuple[Counter[str], set[str]]:
+    """Return the vocabulary counts of the rows that were taken over, as a share of those of all
+    rows of the embeddings, and the precisions in which these were computed."""
+    share, before = taken_over / len(opened), opened.manifest.get("vocabulary", {})
+    vocabulary = Counter({key: round(share * before.get(key, 0)) for key in VOCABULARY_KEYS})
+    return vocabulary, set(str(opened.manifest["precision"]).split(", ")) if taken_over else set()
+
+
 def finish_update(
-    opened: Embeddings, work: ResumableOutput, shards: int, options: EmbedOptions
+    opened: Embeddings,
+    work: ResumableOutput,
+    shards: int,
+    options: EmbedOptions,
+    ledger: BlockLedger,
 ) -> tuple[dict[str, int], Counter[str]]:
     """Return how many rows are taken_over, new, changed and gone, and the counts of the rows that
     are gone from the input and kept.
 
     opened: the embeddings to update. taken_over: their text was embedded before. changed: only
-    their id was there before. shards: the number of the input's shards; kept rows go to parts after
-    those.
+    their id was there before. gone: their id is in no row of the input, not even in a skipped one.
+    shards: the number of the input's shards; kept rows go to parts after those.
     """
     earlier = earlier_rows(opened, work.scratch)
     ids, known = [], []
@@ -119,12 +134,14 @@ def finish_update(
         known.append(earlier.find(table["digest"]) >= 0)
     if opened.manifest.get("id_column") is not None:
         check_unique(ids, "the rows of the input")
-    now = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
+    chunks = [chunk for column in ids for chunk in column.chunks]
+    now = pa.chunked_array(chunks)
+    present = pa.chunked_array([*chunks, pa.array(ledger.skipped_ids(), now.type)])
     columns = (earlier.digests(part)[ID_COLUMN] for part in earlier.parts)
     before = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
     taken = np.concatenate(known)
     changed = int((~taken & pc.is_in(now, before).to_numpy()).sum())
-    gone = len(before) - pc.sum(pc.is_in(before, now)).as_py()
+    gone = len(before) - pc.sum(pc.is_in(before, present)).as_py()
     counts = {
         "taken_over": int(taken.sum()),
         "new": len(taken) - int(taken.sum()) - changed,
@@ -132,22 +149,22 @@ def finish_update(
         "gone": gone,
     }
     keep = options.keep_gone and gone
-    kept = _keep_gone(earlier, now, work, shards, options.on_long) if keep else Counter[str]()
+    kept = _keep_gone(earlier, present, work, shards, options.on_long) if keep else Counter[str]()
     return counts, kept
 
 
 def _keep_gone(
     earlier: EarlierRows,
-    now: pa.ChunkedArray,
+    present: pa.ChunkedArray,
     work: ResumableOutput,
     shards: int,
     on_long: OnLong,
 ) -> Counter[str]:
-    """Write the rows whose ids are not in `now` to parts of their own; return their counts."""
+    """Write the rows whose ids are not `present` to parts of their own; return their counts."""
     total: Counter[str] = Counter()
     for number, name in enumerate(earlier.parts):
         described = earlier.digests(name)
-        left = pc.invert(pc.is_in(described[ID_COLUMN], now))
+        left = pc.invert(pc.is_in(described[ID_COLUMN], present))
         described = described.filter(left)
         if not len(described):
             continue
@@ -158,5 +175,5 @@ def _keep_gone(
         digests = described["digest"].to_pylist()
         kept = PartDigests(digests, long, clipped, f"kept {name}", counts)
         write_described_part(work.output, work.scratch, new, table, kept)
-        total.update(counts)
+        total.update(counts, taken_over=len(table))
     return total

@@ -21,7 +21,7 @@ import torch
 
 from cotbert_core.exporting.openvino_model import run_by
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.training.precision import cast_weights
+from cotbert_core.training.precision import cast_weights, resolve_precision
 from pipelines.embedding.blocks import (
     SKIPPED,
     BlockRange,
@@ -45,6 +45,7 @@ from pipelines.embedding.options import TOO_LONG, EmbedOptions
 from pipelines.embedding.quantization import Storage, StoredRows, in_order
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
@@ -91,6 +92,7 @@ class BlockEmbedder:
         self._task, self._opened = task, encoder
         self._output, self._scratch = Path(task.output), Path(task.scratch)
         self._opening, self._turn = Lock(), Lock()  # of the encoder
+        self._precision: str | None = None  # until it is opened
         if task.earlier is None:  # before the first block, whose time counts for the rate
             _ = self._encoder
 
@@ -101,6 +103,7 @@ class BlockEmbedder:
         encoder = self._opened or SentenceEncoder.from_pretrained(
             self._task.model, options.template, options.readout, attention=options.attention
         )
+        self._precision = resolve_precision(options.precision, encoder.backbone.device)
         if options.backend == "torch":
             cast_weights(encoder.backbone.model, options.precision)
         return run_by(options.backend, encoder, options.precision)
@@ -132,9 +135,17 @@ class BlockEmbedder:
             "started": started,
             "ended": time.time(),
             "peak_mib": peak_mib(),
+            "precision": self._precision,
             "skipped": [skipped_row(file, row) for row in bad],
         }
+        if self._task.earlier:
+            record["skipped_ids"] = [self._id(row) for row in bad]
         write_json_atomic(record_file(self._scratch, shard, block), record)
+
+    def _id(self, bad: BadRow) -> int | str | None:
+        """Return the id that a skipped row would have, None if it has none."""
+        plan = self._task.plan
+        return as_id(bad.id, plan.id_type) if plan.id_column else bad.row
 
     def _part(self, shard: int, block: int, piece: Piece, counts: Counter[str]) -> list[BadRow]:
         """Write the vectors of a piece's rows; return the rows that are too long for the model."""

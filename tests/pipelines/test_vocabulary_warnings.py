@@ -25,9 +25,11 @@ def test_a_user_is_told_before_anything_is_trained(tmp_path, bert_folder, capsys
     (tmp_path / "a.txt").write_text("\n".join(map(sentence.format, range(60))))
     given = ["--input", str(tmp_path / "a.txt"), "--output"]
     prepare = ["prepare", "--encoder", bert_folder, *given, str(tmp_path / "corpus")]
+    embed, update = ["embed", bert_folder, *given], ["--update", str(tmp_path / "vectors")]
     for words, folder in (
         (prepare, "corpus"),
-        (["embed", bert_folder, *given, str(tmp_path / "vectors")], "vectors"),
+        ([*embed, str(tmp_path / "vectors")], "vectors"),
+        ([*embed, str(tmp_path / "again"), *update], "again"),
     ):
         assert main(words) == 0
         shown = capsys.readouterr().err

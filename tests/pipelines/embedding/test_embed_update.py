@@ -12,7 +12,7 @@ import pytest
 from run_folders import by_id
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import earlier_rows, worker
 from pipelines.storage.resumable_output import locked_output
@@ -151,6 +151,8 @@ def test_rows_that_moved_are_found_by_their_texts(tmp_path, job, encoded):
     new = by_id(tmp_path / "new")
     for row, vector in by_id(tmp_path / "old").items():
         np.testing.assert_array_equal(new[row + 1], vector)
+    with pytest.raises(UserError, match="keep_gone needs ids that stay with their rows"):
+        job("kept", "b.txt", update=tmp_path / "old", keep_gone=True)
 
 
 def test_kept_columns_are_those_of_the_new_input(tmp_path, embedded, encoded):
@@ -166,13 +168,36 @@ def test_rows_that_are_gone_can_be_kept_again_and_again(tmp_path, embedded):
     embedded("v1", TEXTS)
     first, half = by_id(tmp_path / "v1"), {n: TEXTS[n] for n in range(10)}
     for old, new in (("v1", "v2"), ("v2", "v3")):
-        assert counts(embedded(new, half, old, keep_gone=True)) == [9, 0, 0, 10]
+        result = embedded(new, half, old, keep_gone=True)
+        assert counts(result) == [9, 0, 0, 10]
+        assert (result["rows_of_this_run"], result["sentences_per_second"]) == (0, 0)
         vectors = by_id(tmp_path / new)
         assert vectors.keys() == first.keys()
         for row, vector in first.items():
             np.testing.assert_array_equal(vectors[row], vector)
         made, before = manifest(tmp_path / new), manifest(tmp_path / "v1")
         assert (made["rows"], made["truncated"]) == (19, before["truncated"])
+
+
+@pytest.mark.parametrize("lost", [None, LONG])
+def test_a_row_that_lost_its_text_is_not_gone(tmp_path, embedded, lost):
+    embedded("old", TEXTS, on_long="error")
+    changed = {**TEXTS, 7: lost}
+    result = embedded("new", changed, "old", keep_gone=True, on_long="error")
+    assert (result["gone"], result["skipped"]) == (0, 3)
+    assert by_id(tmp_path / "new").keys() == by_id(tmp_path / "old").keys() - {7}
+
+
+def test_vectors_of_two_number_formats_are_said(tmp_path, embedded):
+    embedded("old", TEXTS, precision="auto")
+    made = manifest(tmp_path / "old")
+    both = {"bf16", "fp32"}
+    (other,) = both - {made["precision"]}
+    write_json(tmp_path / "old" / "manifest.json", made | {"precision": other})
+    embedded("new", CHANGED, "old", precision="auto")
+    new = manifest(tmp_path / "new")
+    assert {*new["precision"].split(", ")} == both
+    assert "some vectors were computed in bf16 and others in fp32" in new["warnings"][-1]
 
 
 def test_a_stopped_update_continues(tmp_path, embedded, stopped):
