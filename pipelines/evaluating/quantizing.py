@@ -1,7 +1,7 @@
 """cotbert quantize: write an encoder with an int8 graph for CPUs into a folder, atomically.
 
 The folder is a model like any other, with the graph in int8/. It is only written if no score falls
-by more than the user allows; its report gives the scores and the speed.
+by more than the user allows; the record of the graph gives the scores and the speed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,25 @@ from cotbert_core.encoder.locations import INT8_FOLDER, locate_encoder
 from cotbert_core.encoder.pooling_files import POOLING_CONFIG_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
-from cotbert_core.exporting.int8_graph import record_facts, save_int8
+from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8
 from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
 from cotbert_core.exporting.quantization import check_nncf, quantized
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import Precision
 from pipelines.embedding.calibration import calibration_texts
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.quantization_page import gain_sentence, quantization_page, score_sentences
-from pipelines.evaluating.scoring import score_of
+from pipelines.evaluating.quantization_sentences import gain_sentence, score_sentences
+from pipelines.evaluating.scoring import Scored, score_of
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import versions
@@ -79,7 +78,7 @@ def quantize(options: QuantizeOptions, output: Path) -> dict[str, Any]:
             facts = _write(job, options, folder)
             _check_loss(facts, options.max_loss)
         run.metrics({key: v for key, v in facts.items() if isinstance(v, float)})
-        run.artifact(output / REPORT_FILE)
+        run.artifact(output / INT8_FOLDER / RECORD_FILE)
     shown = {key: value for key, value in facts.items() if isinstance(value, (int, float))}
     return {**shown, "sentences": [gain_sentence(facts), *score_sentences(facts)]}
 
@@ -118,11 +117,9 @@ def _texts(options: QuantizeOptions) -> list[str]:
 
 
 def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
-    """Write the model with graph, card and report into a folder; return the graph's facts."""
+    """Write the model with graph and card into a folder; return the graph's facts."""
     say(f"scoring {options.model} as it is")
-    before = job.data.score(
-        partial(job.encoder.encode, precision="fp32"), EvaluateOptions.resamples
-    )
+    before = _scores(job.data, job.encoder, "fp32")
     exact = job.encoder.encode(job.compared, precision="fp32")
     say(f"calibrating int8 on {len(job.calibration):,} texts")
     job.encoder.save_pretrained(folder)
@@ -130,7 +127,7 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     save_int8(quantized(saved, job.calibration), folder)
     fast = with_openvino(saved)
     say("scoring it in int8")
-    after = job.data.score(fast.encode, EvaluateOptions.resamples)
+    after = _scores(job.data, fast)
     same = cosines(exact, fast.encode(job.compared))
     rates = _rates(job.compared, {"torch": job.encoder, "int8": fast})
     facts = {
@@ -149,8 +146,13 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     }
     record_facts(folder, facts)
     _write_card(job.model, folder, facts)
-    write_text(folder / REPORT_FILE, quantization_page(options.model, facts, same))
     return facts
+
+
+def _scores(data: EvaluationData, encoder: SentenceEncoder, precision: Precision = "auto") -> Scored:
+    """Return an encoder's scores as `cotbert evaluate` computes them, queries by their template."""
+    encode, for_queries = encoder.functions(precision)
+    return data.score(encode, EvaluateOptions.resamples, for_queries)
 
 
 def _rates(texts: Sequence[str], encoders: Mapping[str, SentenceEncoder]) -> dict[str, float]:
@@ -175,7 +177,10 @@ def _check_loss(facts: Mapping[str, Any], most: float) -> None:
     before, after = facts["scores"]["before"], facts["scores"]["after"]
     for name, entry in facts["differences"].items():
         # A single query of 1,000 is a tenth of a point; MRR@10 counts near misses too.
-        if "found_first" not in before[name] and not entry["difference"] >= -most:
+        if isinstance(before[name], Mapping) and "found_first" in before[name]:
+            continue
+        # Equal cosines of all pairs have no correlation, which is a loss.
+        if entry["difference"] is None or entry["difference"] < -most:
             raise LossError(
                 f"int8 changes {name} from {score_of(before[name]):.2f} to "
                 f"{score_of(after[name]):.2f}, more than --max-loss {most:g} allows: nothing was "

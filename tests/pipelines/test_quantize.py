@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
 from pipelines.evaluating import quantizing as job
+from pipelines.evaluating.differences import differences
+from pipelines.evaluating.scoring import Scored
 from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
 
 WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
@@ -75,14 +79,12 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, 
     np.testing.assert_array_equal(kept.encode(others, precision="fp32"), exact)
     fast = with_openvino(kept).encode(others)
     assert 0.99 < cosines(exact, fast).min() < 1 - 1e-7
-    card, page = (output / "README.md").read_text(), (output / "report.html").read_text()
+    card = (output / "README.md").read_text()
     assert "My own line." in card
     assert "## int8" in card
-    assert "<svg" in page
     told = capsys.readouterr().out
     sentence = f"Spearman of pairs-all: {before:.2f} before, {after:.2f} in int8"
     assert all(sentence in text for text in (card, told))
-    assert f"{facts['cosine_lowest']:.4f}" in page
     # `serve` runs the graph too.
     task = ReplicaTask(str(output), None, None, "auto", torch.get_num_threads(), "openvino")
     served, _ = EncoderReplica(task)._encode(others, queries=False)
@@ -111,6 +113,38 @@ def test_a_graph_of_other_vectors_is_not_written(
     assert quantize(files, model, tmp_path / "fast", "--max-loss", "100") == 1
     assert re.search(r"have a mean cosine of -?0\.[0-4]", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_score_that_falls_is_a_loss_also_in_an_average():
+    def facts(*after):
+        """Of two STS tasks and held-out documents; the resamples do not matter here."""
+        both = []
+        for scores in ((80.0, 70.0, 50.0), after):
+            scored, resampled = Scored(), np.zeros(100)
+            scored.add("STS-B", {"spearman": scores[0]}, resampled)
+            scored.add("SICK-R", {"spearman": scores[1]}, resampled)
+            scored.add_average("average", ["STS-B", "SICK-R"])
+            scored.add("held-out", {"found_first": scores[2]}, resampled)
+            both.append(scored)
+        before, after = both
+        scores = {"before": before.entries, "after": after.entries}
+        return {"cosine_mean": 1, "scores": scores, "differences": differences(before, after)}
+
+    job._check_loss(facts(79.6, 70.0, 20.0), 0.5)
+    for after, name in ((79.4, "STS-B from 80.00 to 79.40"), (np.nan, "STS-B from 80.00 to nan")):
+        with pytest.raises(job.LossError, match=f"int8 changes {name}"):
+            job._check_loss(facts(after, 70.0, 50.0), 0.5)
+
+
+def test_queries_are_scored_by_their_template(bert_folder):
+    pooling = PoolingConfig("mean", query=Template("query: [X]"))
+    encoder, texts = SentenceEncoder(load_backbone(bert_folder), pooling), ["A man runs."]
+    scored = {}
+    data = SimpleNamespace(score=lambda encode, _, queries: scored.update(e=encode, q=queries))
+    job._scores(data, encoder, "fp32")
+    expected = encoder.for_queries.encode(texts, precision="fp32")
+    np.testing.assert_array_equal(scored["q"](texts), expected)
+    assert cosines(scored["e"](texts), expected)[0] < 0.9999
 
 
 def test_mistakes_end_before_anything_is_computed(files, model, tmp_path, capsys):
