@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import copied_models
 import pytest
-from copied_models import opened_once
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -79,17 +79,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def tiny_models_are_loaded_once() -> Iterator[None]:
-    """The unit tests ask 2,000 times for the same few, a third of their time."""
-    with opened_once():
+@pytest.fixture(scope="session")
+def opened_once() -> Iterator[None]:
+    """Read each model folder once: without this, the unit tests would read the same few 2,000
+    times, a third of their time. Files of tests that open none do not wait for transformers."""
+    with copied_models.opened_once():
         yield
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """A job that ran in this process has set as many threads as there are cores."""
-    yield
+def pytest_runtest_logfinish() -> None:
+    """Compute with one thread again: a job in this process uses as many as there are cores."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
@@ -160,7 +159,7 @@ def sentences() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def bert_folder(tmp_path_factory: pytest.TempPathFactory, opened_once: None) -> str:
     """A random uncased BERT: 2 layers x 32, 128 positions, WordPiece."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -226,7 +225,7 @@ def _word_pieces() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def roberta_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def roberta_folder(tmp_path_factory: pytest.TempPathFactory, opened_once: None) -> str:
     """A random RoBERTa: 2 layers x 32, 128 positions after the padding's, byte-level BPE."""
     import json
 
