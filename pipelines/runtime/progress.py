@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from itertools import compress
 from typing import TextIO
 
@@ -20,12 +21,21 @@ TERMINAL_SECONDS = 0.2
 # Prefixes of the messages that --quiet still shows: warnings, and errors that end the job.
 IMPORTANT = ("warning: ", "cotbert: ")
 
-_state = {"quiet": False}
+
+@dataclass
+class _State:
+    """open_line: the terminal whose last line is a progress line that is still redrawn."""
+
+    quiet: bool = False
+    open_line: TextIO | None = None
+
+
+_state = _State()
 
 
 def set_quiet(quiet: bool) -> None:
     """Show only this process's warnings, errors and results, or everything again."""
-    _state["quiet"] = quiet
+    _state.quiet = quiet
 
 
 class Progress:
@@ -50,7 +60,7 @@ class Progress:
 
     def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
         """Show that `done` of `total` are done. always: even if a line was shown just before."""
-        if _state["quiet"]:
+        if _state.quiet:
             return
         now = time.monotonic()
         pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
@@ -74,21 +84,32 @@ class Progress:
         if self._terminal:
             self.stream.write("\r" + line.ljust(self._width) + ("\n" if keep else ""))
             self._width = 0 if keep else len(line)
+            _state.open_line = None if keep else self.stream
         else:
             self.stream.write(line + "\n")
         self.stream.flush()
 
 
 def say(line: object) -> None:
-    """Print a message to standard error without garbling the progress line."""
-    if _state["quiet"] and not str(line).startswith(IMPORTANT):
+    """Print a message to standard error, in place of the progress line, which is drawn again."""
+    if _state.quiet and not str(line).startswith(IMPORTANT):
         return
+    _erase_progress()
     print(printable(redact(line)), file=sys.stderr, flush=True)
 
 
 def print_output(text: object = "", end: str = "\n") -> None:
     """Print a result to standard output."""
+    _erase_progress()
     print(printable(text), end=end, flush=True)
+
+
+def _erase_progress() -> None:
+    """Erase the progress line of the terminal, so that what follows starts on an empty line."""
+    if _state.open_line is not None:
+        _state.open_line.write("\r\x1b[K")
+        _state.open_line.flush()
+        _state.open_line = None
 
 
 def clock(seconds: float) -> str:

@@ -8,7 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.runtime import progress
-from pipelines.runtime.progress import LOG_SECONDS, TERMINAL_SECONDS, Progress, clock, table
+from pipelines.runtime.progress import (
+    LOG_SECONDS,
+    TERMINAL_SECONDS,
+    Progress,
+    clock,
+    print_output,
+    say,
+    table,
+)
 
 
 class Terminal(io.StringIO):
@@ -49,6 +57,19 @@ def test_a_terminal_line_is_redrawn_and_covers_the_one_before(time):
     assert second.rstrip().startswith("embed    shard 3/10")
     stage.show(4, "dev", always=True)
     assert terminal.getvalue().count("\n") == 1, "a line that stays ends the line"
+
+
+def test_a_message_takes_the_place_of_a_progress_line(time, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("sys.stderr", terminal)
+    stage = Progress("train", None, "step", terminal)
+    for show in (say, print_output):
+        time.now += TERMINAL_SECONDS
+        stage.show(1)
+        show("a worker died")
+        show("again")
+    assert terminal.getvalue() == "\rtrain    step 1\r\x1b[Ka worker died\nagain\n" * 2
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
