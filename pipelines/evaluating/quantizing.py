@@ -149,7 +149,9 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _scores(data: EvaluationData, encoder: SentenceEncoder, precision: Precision = "auto") -> Scored:
+def _scores(
+    data: EvaluationData, encoder: SentenceEncoder, precision: Precision = "auto"
+) -> Scored:
     """Return an encoder's scores as `cotbert evaluate` computes them, queries by their template."""
     encode, for_queries = encoder.functions(precision)
     return data.score(encode, EvaluateOptions.resamples, for_queries)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.messages.redaction import redact
+from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
 from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
 from pipelines.recording.upload_worker import UploadWorker
@@ -19,9 +20,11 @@ from pipelines.storage.output_folder import REFUSED_FILE
 if TYPE_CHECKING:
     from pipelines.storage.corpus import Corpus
 
-# Number of attempts of a call for a job without an offline queue.
+# Number of attempts of a call for a job without an offline queue. After a failed call the next
+# ones are lost at once for a while: each would wait half a minute for a hanging server.
 RETRIES = 3
 RETRY_SECONDS = 2.0
+PAUSE_SECONDS = 60.0
 
 
 class Run:
@@ -32,6 +35,7 @@ class Run:
         self.key = run
         """What child runs use as their parent: the run's id, or its key if it has no id."""
         self.lost = 0
+        self._paused_until = float("-inf")
 
     @property
     def id(self) -> str | None:
@@ -104,14 +108,31 @@ class Run:
             return
         record: Record = {"kind": kind, "run": self.key, "time": now(), **held}
         if self._uploads is None:
-            client, run = self._client, self.key
-            self.lost += retried(lambda: send(client, run, record)) is None
+            self.lost += not self._sent(record)
             return
         try:
             self._uploads.send(record)
         except OSError as error:  # the queue is not writable either
             say(f"warning: {self._uploads.queue.path} cannot be written ({error})")
             self.lost += 1
+
+    def _sent(self, record: Record) -> bool:
+        """Send a record of a job without a queue; return False if it is lost."""
+
+        def call() -> bool:
+            try:
+                send(self._client, str(self.key), record)
+            except RefusedError as error:  # the next record may be accepted
+                say(f"warning: MLflow refused a record ({error})")
+                return False
+            return True
+
+        if record["kind"] != "end" and time.monotonic() < self._paused_until:
+            return False
+        accepted = retried(call)
+        if accepted is None:
+            self._paused_until = time.monotonic() + PAUSE_SECONDS
+        return bool(accepted)
 
     def _report_waiting(self, queue: OfflineQueue, final_folder: Path | None) -> None:
         if self.id is not None:

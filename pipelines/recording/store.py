@@ -115,15 +115,13 @@ def create_record(name: str, parent: str | None, tags: Mapping[str, str]) -> Rec
     return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 
-def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
-    """Return the id of the record's run, created if necessary. fresh: it is known not to exist."""
+def create_run(client: Any, record: Record, parent: str | None) -> str:
+    """Return the id of the record's run, created unless an earlier call created it, whose answer
+    may have been lost."""
     experiment = _experiment(client)
-    if not fresh:
-        found = client.search_runs(
-            [experiment], f"tags.`{KEY_TAG}` = '{record['run']}'", max_results=1
-        )
-        if found:
-            return str(found[0].info.run_id)
+    found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{record['run']}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
     tags = {**record["tags"], KEY_TAG: record["run"]}
     if parent:
         tags["mlflow.parentRunId"] = parent

@@ -18,6 +18,7 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from cotbert_core.messages.redaction import redact
+from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.mlflow_run import Run, retried
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import (
@@ -100,11 +101,19 @@ def end_run(run_id: str, status: str) -> None:
 
 
 def commit() -> str:
-    """Return the commit of the running code, or 'released' outside a checkout."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "released"
+    """Return the commit of the running code, or 'released' outside a checkout or without git."""
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(here.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # Fails in an environment inside a user's own repository, which has another HEAD.
+        git("ls-files", "--error-unmatch", here.name)
+        return git("rev-parse", "--short=12", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return "released"
 
 
 def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
@@ -135,12 +144,12 @@ def _open(create: Record, run_id: str | None, queue: OfflineQueue | None = None)
         try:
             send(client, run_id, {"kind": "reopen"})
             return client, run_id
-        except UnknownRunError:
+        except (UnknownRunError, RefusedError):  # another store, or a run deleted in its UI
             pass
     parent = create["parent"]
     if queue is not None:
         parent = queue.run_id_of(client, parent)
-    return client, create_run(client, create, parent, fresh=True)
+    return client, create_run(client, create, parent)
 
 
 def _versions() -> dict[str, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipelines.recording import mlflow_run, tracking
+from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.tracking import EXPERIMENT, Run, tracked_run
 from pipelines.storage.output_folder import RUN_FILE
 
@@ -57,6 +59,28 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     assert (tmp_path / "mlartifacts").is_dir()
     assert run.lost == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_commit_is_that_of_a_checkout_of_this_package(tmp_path, monkeypatch):
+    """In an environment inside the user's own repository it is not the user's commit."""
+
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        command = ["git", "-C", str(tmp_path), *who, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    place = tmp_path / "pipelines" / "tracking.py"
+    place.parent.mkdir()
+    place.write_text("")
+    monkeypatch.setattr(tracking, "__file__", str(place))
+    git("init")
+    git("commit", "--allow-empty", "-m", "their own")
+    assert tracking.commit() == "released"
+    git("add", "pipelines")
+    git("commit", "-m", "a checkout")
+    assert tracking.commit() == git("rev-parse", "--short=12", "HEAD")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tracking.commit() == "released", "without the program git"
 
 
 def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
@@ -153,19 +177,67 @@ def test_a_store_that_breaks_half_way_is_a_warning_with_a_count(own_store, tmp_p
     assert len(own_store.get_metric_history(run.id, "loss")) == 1
 
 
+class Busy:
+    """An MLflow client whose first calls fail, with this error."""
+
+    def __init__(self, failures, error=OSError):
+        self.failures, self.error, self.tries = failures, error, 0
+
+    def log_batch(self, *args, **kwargs):
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise self.error("busy")
+
+    def set_terminated(self, *args, **kwargs):
+        self.log_batch()
+
+
 def test_a_call_is_tried_again_before_it_is_lost(capsys):
-    tries = []
-
-    class Once:
-        def log_batch(self, *args, **kwargs):
-            tries.append(1)
-            if len(tries) == 1:
-                raise OSError("busy")
-
-    run = Run(Once(), "id")
+    client = Busy(1)
+    run = Run(client, "id")
     run.metrics({"loss": 1.0})
-    assert (len(tries), run.lost) == (2, 0)
+    assert (client.tries, run.lost) == (2, 0)
     assert capsys.readouterr().err == ""
+
+
+def test_after_a_failed_call_the_next_ones_wait_for_nothing(monkeypatch):
+    client, clock = Busy(mlflow_run.RETRIES), [1000.0]
+    monkeypatch.setattr(mlflow_run.time, "monotonic", lambda: clock[0])
+    run = Run(client, "id")
+    for seconds, tries, lost in ((0, 3, 1), (30, 3, 2), (59, 3, 3), (61, 4, 3), (62, 5, 3)):
+        clock[0] = 1000 + seconds
+        run.metrics({"loss": 1.0})
+        assert (client.tries, run.lost) == (tries, lost), seconds
+    client.tries = 0
+    run.metrics({"loss": 1.0})
+    run.end("FINISHED")
+    assert (client.tries, run.lost) == (4, 4), "the end is sent even during a pause"
+
+
+def test_a_refused_record_loses_no_other_one(capsys):
+    client = Busy(1, RefusedError)
+    run = Run(client, "id")
+    for _ in range(2):
+        run.metrics({"loss": 1.0})
+    assert (client.tries, run.lost) == (2, 1)
+    assert capsys.readouterr().err == "warning: MLflow refused a record (busy)\n"
+
+
+def test_a_creation_whose_answer_is_lost_makes_no_second_run(own_store, monkeypatch):
+    lost = [OSError("timed out")]
+
+    class Slow(type(own_store)):
+        def create_run(self, *args, **kwargs):
+            run = super().create_run(*args, **kwargs)
+            if lost:
+                raise lost.pop()
+            return run
+
+    monkeypatch.setattr(tracking, "connect", lambda: Slow(own_store.tracking_uri))
+    with tracked_run("evaluate", {}) as run:
+        pass
+    (only,) = own_store.search_runs([own_store.get_run(run.id).info.experiment_id])
+    assert only.info.run_id == run.id
 
 
 def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it(
@@ -179,6 +251,10 @@ def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it
     (tmp_path / RUN_FILE).write_text("0" * 32)
     with tracked_run("train", {"seed": 1}, home=tmp_path) as other:
         pass
+    own_store.delete_run(other.id)
+    with tracked_run("train", {"seed": 1}, home=tmp_path) as after_deletion:
+        pass
     assert again.id == first.id
     assert other.id not in (first.id, "0" * 32)
+    assert own_store.get_run(after_deletion.id).info.lifecycle_stage == "active"
     assert [m.step for m in own_store.get_metric_history(first.id, "loss")] == [1, 2]
