@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.training.dev_scores import sort_key
 from pipelines.evaluating.options import EvaluateOptions, Readout
 from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, score_of
 from pipelines.runtime.progress import say
@@ -55,7 +56,7 @@ def choose(contenders: Sequence[Contender]) -> Contender:
 
     contenders: the untouched encoder first.
     """
-    return max(contenders, key=lambda one: one.score)
+    return max(contenders, key=lambda one: sort_key(one.score))
 
 
 def confirm(winner: Contender, first: Contender, scores: Mapping[str, Any]) -> Contender:

@@ -13,7 +13,7 @@ from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
-from pipelines.training.dev_sets import DevSets
+from pipelines.training.dev_sets import DevSets, dev_metric
 from pipelines.training.documents import training_steps
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
@@ -59,4 +59,5 @@ def train_candidates(
     stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
     steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, stopping, max_concurrent)
-    return [state.trial_row(trial, folder / name) for name, trial in trials.items()]
+    metric = dev_metric(dev)
+    return [state.trial_row(trial, folder / name, metric) for name, trial in trials.items()]

@@ -36,11 +36,11 @@ def sweep_result(
     dev: name of the dev set. baselines: by encoder; the result has the one of the best trial.
     """
     folder = output / state.TRIALS_FOLDER
-    rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
-    best = state.best_of(rows)
+    metric = next(iter(baselines.values())).metric
+    rows = [state.trial_row(trial, folder / name, metric) for name, trial in plan.trials.items()]
+    best = state.best_of(state.best_settings(rows))
     encoders = [plan.trials[best["name"]].settings.encoder] if best else []
     baseline = baselines[next(iter([*encoders, *baselines]))]
-    metric = baseline.metric
     return {
         "space": options.space.name,
         "recipe": options.recipe,

@@ -6,13 +6,15 @@ whether it was resumed) and, for a failed trial, `failed.json`.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json
-from pipelines.recording.dev_metric import metric_in
+from cotbert_core.training.dev_scores import sort_key
+from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, earlier_run
 from pipelines.training.early_stopping import was_stopped
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
@@ -58,15 +60,14 @@ def trained_scores(scores: Mapping[int, float]) -> dict[int, float]:
     return {step: score for step, score in scores.items() if step}
 
 
-def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
-    """Return a trial's entry in result.json."""
+def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
+    """Return a trial's entry in result.json. metric: that of the sweep's dev sets."""
     rows = _rows(folder)
     scores = _scores(rows)
     trained = trained_scores(scores)
-    best = max(trained, key=lambda step: trained[step]) if trained else None
+    best = max(trained, key=lambda step: sort_key(trained[step]), default=None)
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
-    metric = metric_in(name for row in rows.values() for name in row)
     timing = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,
@@ -86,9 +87,29 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
 
 
 def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the finished trial with the best dev score."""
-    finished = [row for row in rows if row["status"] == FINISHED]
-    return max(finished, key=lambda row: float(row[metric_in(row).name]), default=None)
+    """Return the trial with the best dev score among those that finished or were stopped.
+
+    The model of a stopped trial is complete, and its best step may be the best of all.
+    """
+    ended = [row for row in rows if row["status"] in ENDED]
+    return max(ended, key=lambda row: sort_key(float(row[metric_in(row).name])), default=None)
+
+
+def best_settings(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the trials of the settings with the best mean over their seeds.
+
+    Settings of which all trials have ended come before others, whose mean may be a lucky seed.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(repr(row["settings"]), []).append(row)
+
+    def rank(group: Sequence[Mapping[str, Any]]) -> tuple[bool, float]:
+        ended = [float(row[metric_in(row).name]) for row in group if row["status"] in ENDED]
+        mean = statistics.fmean(map(sort_key, ended)) if ended else -math.inf
+        return len(ended) == len(group), mean
+
+    return max(groups.values(), key=rank, default=[])
 
 
 def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
     assert choose([BEFORE, merged, trained]) is merged
     assert choose([BEFORE, merged, Contender("denosent-rest", "t", 57.1)]).name == "denosent-rest"
     assert choose([BEFORE, Contender("merged", "m", 51.0)]) is BEFORE
+    assert choose([Contender(UNTOUCHED, "base", math.nan), trained]) is trained
 
 
 def scores(found, mrr, weight=0.3):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from left_trials import leave_trial
 
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.recording import dev_metric
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
@@ -35,12 +37,12 @@ def folder(tmp_path):
 
 
 def test_a_trial_is_unfinished_then_finished_and_perhaps_continued(folder):
-    row = state.trial_row(TRIAL, folder)
+    row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
     assert (row["status"], row["seconds"], row["dev_spearman"]) == ("unfinished", None, 41.0)
     assert state.start_seconds([row]) is None
     write_json(folder / "trial.json", {"seconds": 20.0, "resumed": False})
     write_json(folder / "result.json", {})
-    row = state.trial_row(TRIAL, folder)
+    row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
     assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", 20.0, 11.5)
     assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
     assert state.start_seconds([row]) == 8.5
@@ -48,7 +50,7 @@ def test_a_trial_is_unfinished_then_finished_and_perhaps_continued(folder):
     write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
-    row = state.trial_row(TRIAL, folder)
+    row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
     assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", None, 12.5)
     assert state.start_seconds([row]) is None
     assert state.start_seconds([row, {**row, "seconds": 15.5}]) == 3.0
@@ -63,17 +65,67 @@ def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_json(folder / "result.json", {})
-    row = state.trial_row(TRIAL, folder)
+    row = state.trial_row(TRIAL, folder, dev_metric.FOUND_FIRST)
     assert (row["dev_found_first"], row["dev_found_first_before"]) == (31.0, 20.0)
     assert row["best_step"] == 1
     assert not [name for name in row if "spearman" in name]
     worse = {**row, "name": "0001", "dev_found_first": 9.0}
-    assert state.best_of([worse, row]) is row
     assert state.dev_scores(folder) == {0: 20.0, 1: 31.0, 2: 30.0}
     write_trials_csv(tmp_path / "trials.csv", [worse, row])
     header, first, _ = (tmp_path / "trials.csv").read_text().splitlines()
     assert "dev_found_first,dev_found_first_before" in header
     assert "31.0,20.0" in first
+
+
+def test_a_trial_that_failed_before_its_first_check_has_the_sweeps_metric(tmp_path):
+    write_json(tmp_path / "failed.json", {"error": "its process died"})
+    row = state.trial_row(TRIAL, tmp_path, dev_metric.FOUND_FIRST)
+    assert (row["dev_found_first"], row["status"]) == (None, "failed")
+    assert not [name for name in row if "spearman" in name]
+
+
+def test_a_score_that_is_not_a_number_is_the_lowest(folder):
+    """Equal vectors have a Spearman correlation of NaN."""
+    lines = [{"step": step, "dev_spearman": score} for step, score in ((1, math.nan), (2, 40.0))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
+    assert (row["best_step"], row["dev_spearman"]) == (2, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("trials", "best"),
+    [
+        ([("finished", 70.0), ("finished", 71.0)], 1),
+        ([("finished", math.nan), ("finished", -1.0)], 1),
+        ([("finished", 70.0), ("stopped", 71.0)], 1),
+        ([("failed", None), ("stopped", 71.0), ("unfinished", 90.0)], 1),
+        ([("failed", None), ("unfinished", 90.0)], None),
+    ],
+)
+def test_the_best_trial_is_one_that_ended(trials, best):
+    """Whether it finished or was stopped: its model is complete."""
+    rows = [{"status": status, "dev_spearman": score} for status, score in trials]
+    assert state.best_of(rows) is (None if best is None else rows[best])
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([(70.0, 90.0), (84.0, 82.0)], (1, 0)),  # the luckiest run is of other settings
+        ([(70.0, 90.0), (None, 99.0)], (0, 1)),  # a mean of fewer seeds
+        ([(None, 90.0), (None, None)], (0, 1)),
+        ([(math.nan, 90.0), (60.0, 61.0)], (1, 1)),
+    ],
+)
+def test_the_best_settings_have_the_best_mean_over_their_seeds(scores, best):
+    """None is the score of a run that failed."""
+    rows = {}
+    for number, pair in enumerate(scores):
+        for seed, score in enumerate(pair):
+            status = "failed" if score is None else "finished"
+            own = {"settings": {"batch_size": number}, "seed": seed}
+            rows[number, seed] = {**own, "status": status, "dev_spearman": score}
+    assert state.best_of(state.best_settings([*rows.values()])) is rows[best]
 
 
 def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
