@@ -59,12 +59,12 @@ def untouched_rows(
     rows = []
     for encoder, baseline in found.items():
         of = f" {Path(encoder).name}" if len(found) > 1 else ""
-        started = time.monotonic()
-        encode = baseline.open(encoder, encoders[encoder]) if tasks else None
-        tests = [tasks.scores(encode)["average"]] if tasks and encode else []
-        score, seconds = baseline.score, time.monotonic() - started
-        name = f"untouched{of}: {baseline.reading}"
-        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, [seconds]))
+        tests = []
+        if tasks is not None:
+            encode = baseline.open(encoder, encoders[encoder])
+            tests = [tasks.scores(encode)["average"]]
+        name, score = f"untouched{of}: {baseline.reading}", baseline.score
+        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, seconds=[0.0]))
     return rows
 
 
@@ -88,7 +88,8 @@ def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with the mean difference of each recipe from the first, and its p-value.
 
     The scores of the tasks, or without tasks those on dev, are paired by seed in a t-test. The
-    p-values are those of all recipes together (Benjamini and Hochberg, 1995); one seed has none.
+    p-values are those of all recipes together (Benjamini and Hochberg, 1995). One seed has none,
+    and neither have equal differences in all seeds: without variance p would be 0.
     """
     from scipy.stats import false_discovery_control, ttest_rel
 
@@ -96,11 +97,11 @@ def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     key = "test" if trained[0]["test"] else "dev"
     gaps = [np.subtract(row[key], trained[0][key]) for row in trained[1:]]
     found = {r["entry"]: {"difference": g.mean()} for r, g in zip(trained[1:], gaps, strict=True)}
-    if gaps and len(gaps[0]) > 1:
-        # Equal scores in every seed have no variance and no p-value: they do not differ.
-        alone = [ttest_rel(gap, 0 * gap).pvalue if gap.any() else 1.0 for gap in gaps]
-        for entry, p in zip(found.values(), false_discovery_control(alone), strict=True):
-            entry["p"] = p
+    tested = {r["entry"]: g for r, g in zip(trained[1:], gaps, strict=True) if np.ptp(g) > 1e-9}
+    if tested:
+        alone = [ttest_rel(gap, 0 * gap).pvalue for gap in tested.values()]
+        for entry, p in zip(tested, false_discovery_control(alone), strict=True):
+            found[entry]["p"] = p
     plain = {name: {k: float(v) for k, v in entry.items()} for name, entry in found.items()}
     return [row | plain.get(row["entry"], {}) for row in rows]
 

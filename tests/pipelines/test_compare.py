@@ -110,8 +110,10 @@ def test_differences_from_the_first_recipe_are_paired_by_seed():
     assert [r["p"] for r in rows[2:]] == pytest.approx([2 * alone[0], alone[1]])
     by_dev = with_differences([row("a", [1, 2, 3]), row("b", [2, 3, 4.5])])
     assert by_dev[1]["difference"] == pytest.approx(7 / 6)
-    same = with_differences([row("a", [1, 2]), row("b", [1, 2])])
-    assert (same[1]["difference"], same[1]["p"]) == (0, 1)
+    for gap in (0.0, 0.6):  # queries found first are counted in steps: 1 of 500 is 0.2
+        same = with_differences([row("a", [50.0, 50.4]), row("b", [50.0 + gap, 50.4 + gap])])
+        assert same[1]["difference"] == pytest.approx(gap)
+        assert "p" not in same[1], "the seeds do not differ"
     assert "p" not in with_differences([row("a", [1]), row("b", [2])])[1], "one seed has no spread"
 
 
@@ -193,6 +195,7 @@ def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
     (row,) = untouched_rows(found, {bert_folder: "fp32"}, tasks)
     assert row["entry"] == "untouched: mean pooling"
     assert row["test_mean"] == 32.0
+    assert row["seconds"] == 0.0, "nothing was trained"
 
 
 @pytest.fixture
