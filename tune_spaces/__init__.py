@@ -5,7 +5,7 @@ into settings.
 """
 
 from tune_spaces.builtin_spaces import SPACES
-from tune_spaces.search_space import VARIANT, Space, axes_of, changes, corners, label, size
+from tune_spaces.search_space import VARIANT, Space, axes_of, changes, corners, size
 from tune_spaces.user_spaces import open_space
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "axes_of",
     "changes",
     "corners",
-    "label",
     "open_space",
     "size",
 ]

@@ -46,8 +46,6 @@ def denosent_dropout() -> Space:
             "method.dropout": grid([0.8, 0.825, 0.85, 0.875, 0.9]),
             "method.layers": grid([12, 14, 16]),
         },
-        published={"0.825, 16": 79.33},
-        source=f"DenoSent, Table 1, {AVERAGE}",
     )
 
 

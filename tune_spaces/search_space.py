@@ -25,7 +25,8 @@ class Space:
     purpose: one sentence. recipe: the recipe that the space is made for.
     settings: flat path of a setting -> its axis; those of Ray Tune are converted.
     variants: name -> flat settings that change together; every trial uses one of them.
-    published: a trial's `label` -> its figure in a paper. source: the paper and table.
+    published: a variant, or a setting's value as text -> its figure in a paper. source: the paper
+    and table.
     """
 
     name: str
@@ -82,9 +83,3 @@ def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
     for (one, values), (other, others) in itertools.combinations(axes.items(), 2):
         for pair in itertools.product(values, others):
             yield {**first, **dict(zip((one, other), pair, strict=True))}
-
-
-def label(space: Space, sample: Mapping[str, Any]) -> str:
-    """Return a short name of a sample, its variant and values, as in the keys of `published`."""
-    keys = [VARIANT] if space.variants else []
-    return ", ".join(str(sample[key]) for key in [*keys, *space.settings])

@@ -198,7 +198,8 @@ def test_a_space_is_printed_with_its_settings_or_variants(capsys, tmp_path):
     assert shown["method.dropout"] == "0.8, 0.825, 0.85, 0.875, 0.9"
     assert shown["method.layers"] == "12, 14, 16"
     assert (shown["size"], shown["recipe"]) == ("15", "denosent-base")
-    assert shown["published"].startswith("0.825, 16: 79.33 (DenoSent, Table 1")
+    grid = printed(capsys, "spaces", "temperature-grid")
+    assert grid["published"].startswith("0.05: 79.40 (CoT-BERT, Table 2")
     assert "published" not in printed(capsys, "spaces", "temperature")
     shown = printed(capsys, "spaces", "cot-bert-ablations")
     assert len([key for key in shown if key.startswith("variant ")]) == 10

@@ -10,7 +10,7 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import override
 from pipelines.recipes import RECIPES
-from tune_spaces import SPACES, changes, corners, label, open_space, size
+from tune_spaces import SPACES, changes, corners, open_space, size
 from tune_spaces.axes import choice, grid
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ settings:
 variants:
   plain: {method.denoise: none, method.extended: false}
   1: {method.denoise: pad, templates.anchor: 'The sentence 1 : "[X]" means [MASK] [MASK] .'}
-published: {"plain, 3e-05, 64": 78.5}
+published: {plain: 78.5}
 source: nowhere
 """
 PYTHON = """
@@ -61,8 +61,7 @@ def test_a_yaml_file(tmp_path, ending):
     assert list(space.variants) == ["plain", "1"]
     assert space.variants["plain"] == {"method.denoise": "none", "method.extended": False}
     assert size(space) == len(builds(space)) == 8
-    assert space.published == {"plain, 3e-05, 64": 78.5}
-    assert "plain, 3e-05, 64" in [label(space, point) for point in corners(space)]
+    assert space.published == {"plain": 78.5}
 
 
 def test_a_yaml_file_without_a_name_has_that_of_the_file(tmp_path):
