@@ -61,7 +61,7 @@ def methods(record: Record) -> str:
         return ""
     entries = {name: record["trained"][name] for name in names}
     tasks = list(next(iter(entries.values()))["tasks"])
-    against = [gap(record, trained(name), SIMCSE) for name in names]
+    against = [None if n == SIMCSE.name else gap(record, trained(n), SIMCSE) for n in names]
     seconds = min(np.mean([c[-1][0] for c in entry["curves"]]) for entry in entries.values())
     means = {name: float(np.mean(entry["test"])) for name, entry in entries.items()}
     order = sorted(zip(names, adjusted(against), strict=True), key=lambda pair: -means[pair[0]])
@@ -71,7 +71,7 @@ def methods(record: Record) -> str:
         by_task = [f"{np.mean(entry['tasks'][task]):.2f}" for task in tasks]
         early = np.mean([at_time(curve, seconds) for curve in entry["curves"]])
         gapped = ""
-        if found is not None and name != SIMCSE.name:
+        if found is not None:
             p = "" if found.p is None else f" ({found.p:.3f})"
             gapped = f"{found.mean:+.2f}{p}"
         rows.append(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from benchmarks.study.picture import picture
 from benchmarks.study.rates import PROMPT_RATES, PROMPTS_ALONE, RATES, SHARED, best_rate
 from benchmarks.study.record import curve
 from benchmarks.study.runs import TEACHERS, Study, commands
+from benchmarks.study.sections import methods
 from benchmarks.study.statistics import (
     HOLDS,
     INCONCLUSIVE,
@@ -26,9 +29,10 @@ from benchmarks.study.statistics import (
     outcome,
 )
 from benchmarks.study.tables import SIMCSE, Ours, Row, read_tables, readout, trained
+from cotbert_core.settings import override
 from pipelines.cli import build_parser
 from pipelines.comparing.entries import Entry, same_budget
-from pipelines.recipes import RECIPES
+from pipelines.recipes import RECIPES, settings_for
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted((ROOT / "docs" / "papers").glob("*.json"))
@@ -95,6 +99,32 @@ def test_every_row_of_the_papers_stands_for_something_that_is_run():
     assert {*LABELS, *READOUTS} - in_tables == {"cot-bert-mask"}
 
 
+# What a command that begins with an option continues.
+CONTINUED = {
+    "CoT-BERT": "cot-bert-base",
+    "PromptBERT": "promptbert-base",
+    "DenoSent": "denosent-base --set method.positive=rest",
+}
+
+
+def test_the_command_of_a_row_trains_with_the_settings_of_its_entry():
+    entries = {entry.label: entry for group in GROUPS for entry in group.entries}
+    for paper, rows in read_tables().items():
+        for row in rows:
+            if not isinstance(row.ours, Ours) or row.ours.part != "trained":
+                continue
+            command = row.command.split("`")[0].removeprefix("cotbert train ")
+            words = command.split()
+            if words[0] == "--set":
+                words = [*CONTINUED[paper].split(), *words]
+            if words[0] not in RECIPES:  # such as a sweep
+                continue
+            given = [word for option, word in pairwise(words) if option == "--set"]
+            run = entries[row.ours.name]
+            trained_with = override(RECIPES[run.recipe](), run.changes)
+            assert settings_for(words[0], None, given, {}) == trained_with, row.what
+
+
 def record(**tests) -> dict:
     """A record of trained entries with these scores by seed, and two untrained readouts."""
     entries = {name.replace("_", "-"): {"test": values} for name, values in tests.items()}
@@ -120,6 +150,17 @@ def test_gaps_are_paired_by_seed():
     both = adjusted([found, None, same, gap(record(), readout("last"), readout("static"))])
     assert both[0].p == pytest.approx(2 * found.p)
     assert (both[1], both[2].p, both[3].p) == (None, 1, None)
+
+
+def test_a_method_is_not_compared_with_itself():
+    """SimCSE with SimCSE, p = 1, would make all adjusted p-values larger."""
+    record = json.loads(RECORDS[-1].read_text("utf-8"))
+    names = [e.label for e in METHODS.entries if e.label in record["trained"]]
+    names.remove(SIMCSE.name)
+    gaps = adjusted([gap(record, trained(name), SIMCSE) for name in names])
+    for name, found in zip(names, gaps, strict=True):
+        line = re.search(rf"(?m)^\| {name} \|.*$", methods(record))[0]
+        assert f"{found.mean:+.2f} ({found.p:.3f})" in line
 
 
 @pytest.mark.parametrize(
