@@ -10,8 +10,8 @@ Letters: Q queries, N targets, U distinct targets, C documents, D dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,8 +33,8 @@ class HeldOut:
 
     queries: Q texts. targets: N texts, also those of queries that are not here. rows: (Q,) index of
     each query's own target. documents: (N,) id of each target's document; None if each target is a
-    document. Targets of one document differ in the sentence that is left out, the query: a query
-    competes with its own target and with the first one of every other document.
+    document. Targets of one document differ in the sentence that is left out, the query: each query
+    is searched among its own target and the first one of every other document.
     """
 
     queries: list[str]
@@ -44,6 +44,11 @@ class HeldOut:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def joined(self, others: HeldOut) -> HeldOut:
+        """Return these queries followed by others for the same targets."""
+        rows = np.concatenate([self.rows, others.rows])
+        return replace(self, queries=[*self.queries, *others.queries], rows=rows)
 
     @cached_property
     def of_documents(self) -> tuple[np.ndarray, np.ndarray]:
@@ -64,32 +69,45 @@ class HeldOut:
         """The number (Q,) of each query's document."""
         return np.asarray(self.of_documents[1][self.rows])
 
-    @property
+    @cached_property
     def distinct(self) -> tuple[list[str], np.ndarray]:
-        """The U distinct targets, and the number (Q,) of each query's own among them.
+        """The U distinct targets that are compared, and the number (Q,) of each query's own.
 
         Targets of the same text are one: a query that finds a twin of its own has found it.
         """
-        texts, numbers = self._numbered
-        return texts, numbers[self.rows]
-
-    @cached_property
-    def _numbered(self) -> tuple[list[str], np.ndarray]:
-        """The U distinct targets, and the number (N,) of each target among them."""
-        place = {text: number for number, text in enumerate(dict.fromkeys(self.targets))}
-        return list(place), np.array([place[text] for text in self.targets], int)
+        rows = np.union1d(self.of_documents[0], self.rows)
+        texts = list(dict.fromkeys(self.targets[row] for row in rows))
+        return texts, self._numbers(texts, self.rows)
 
     @cached_property
     def competing(self) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the distinct targets that are the first of a document, (c,), and of that
         of each query's own document, (Q,)."""
-        first = self._numbered[1][self.of_documents[0]]
+        first = self._numbers(self.distinct[0], self.of_documents[0])
         return np.unique(first), first[self.query_documents]
+
+    def _numbers(self, texts: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Return the numbers (n,) among `texts` of the targets with these indices."""
+        place = {text: number for number, text in enumerate(texts)}
+        return np.array([place[self.targets[row]] for row in rows], int)
 
     @cached_property
     def keywords(self) -> KeywordScores:
-        """The BM25 scores of the queries and the distinct targets."""
-        return keyword_scores(self.queries, self.distinct[0])
+        """The BM25 scores of the queries and the distinct targets.
+
+        Each document is counted once, by its first target, and a query's best is that of the
+        targets among which it is searched: the others of its document contain the query itself.
+        """
+        (texts, own), (others, left_out) = self.distinct, self.competing
+        scores = keyword_scores(self.queries, texts, others)
+        best = np.ones(len(self))
+        for rows in _blocks(range(len(self)), len(texts)):
+            shares = scores.block(rows)
+            query = np.arange(len(shares))
+            mine = shares[query, own[rows]]
+            shares[query, left_out[rows]] = 0
+            best[rows] = scores.best[rows] * np.maximum(mine, shares[:, others].max(axis=1))
+        return replace(scores, best=np.where(best > 0, best, 1.0))
 
     @cached_property
     def passages(self) -> list[list[str]]:
@@ -157,22 +175,32 @@ def unit_vectors(
 
 
 def search_scores(
-    held_out: HeldOut, searches: Callable[[slice], Iterable[np.ndarray]], passages: int = 0
+    held_out: HeldOut,
+    searches: Callable[[slice], Iterable[np.ndarray]],
+    passages: int = 0,
+    queries: range | None = None,
 ) -> list[HeldOutScores]:
     """Return the scores of several searches.
 
     searches: returns for some queries the scores (q, U) of each search. passages: their number,
-    which decides how many queries are searched at a time.
+    which decides how many queries are searched at a time. queries: numbers of those that are
+    searched (None: all).
     """
     texts, own = held_out.distinct
     others, left_out = held_out.competing
     ranks = []
-    step = max(1, BLOCK_CELLS // max(len(texts), passages))
-    for start in range(0, len(held_out), step):
-        rows = slice(start, start + step)
+    asked = range(len(held_out)) if queries is None else queries
+    for rows in _blocks(asked, max(len(texts), passages)):
         some = own[rows], left_out[rows], others
         ranks.append([_own_ranks(scores, *some) for scores in searches(rows)])
     return [HeldOutScores(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
+
+
+def _blocks(queries: range, cells: int) -> Iterator[slice]:
+    """Yield slices of queries whose scores, `cells` for each, are in memory at once."""
+    step = max(1, BLOCK_CELLS // cells)
+    for start in range(queries.start, queries.stop, step):
+        yield slice(start, min(start + step, queries.stop))
 
 
 def _own_ranks(

@@ -30,7 +30,7 @@ _LETTERS = re.compile(rf"[{NO_BLANKS}]{{2,}}")
 K1, B = 1.2, 0.75
 # The weights of BM25 beside a cosine among which dev queries choose. Most queries were found first
 # with 0.15 by an encoder adapted to docstrings, with 0.3 by the untouched one, with 0.5 among 1,000
-# film reviews, and with 2 or more among 39.
+# film reviews, and with 0.4 to 1 among 39.
 KEYWORD_WEIGHTS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 # Scores in memory at once: 16 MB in float64.
 BLOCK_CELLS = 2_000_000
@@ -79,18 +79,25 @@ class KeywordCounts:
         self._found.append(np.bincount(row, minlength=len(lengths)))
         self._matches.append(np.stack([place, counts], axis=1).astype(np.int32))
 
-    def scores(self) -> KeywordScores:
-        """Return the scores of all texts that were added."""
+    def scores(self, collection: np.ndarray | None = None) -> KeywordScores:
+        """Return the scores of all N texts that were added.
+
+        collection: numbers of the texts that count for how rare a word is and for the mean length
+        (None: all); with several variants of a document, one of each.
+        """
         from scipy.sparse import csr_array
 
         lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
         starts = np.cumsum(np.concatenate([[0], *self._found]), dtype=np.int64)
         matches = np.concatenate([np.empty((0, 2), np.int32), *self._matches])
         columns, counts = matches[:, 0], matches[:, 1]
-        with_word = np.bincount(columns, minlength=len(self._place))
-        rarity = np.log1p((len(lengths) - with_word + 0.5) / (with_word + 0.5))
-        relative = lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0)
-        damped = counts + K1 * (1 - B + B * np.repeat(relative, np.diff(starts)))
+        counted = np.zeros(len(lengths), bool)
+        counted[slice(None) if collection is None else collection] = True
+        per_text = np.diff(starts)
+        with_word = np.bincount(columns[np.repeat(counted, per_text)], minlength=len(self._place))
+        rarity = np.log1p((counted.sum() - with_word + 0.5) / (with_word + 0.5))
+        mean = float(lengths[counted].mean()) if counted.any() else 1.0
+        damped = counts + K1 * (1 - B + B * np.repeat(lengths / max(1.0, mean), per_text))
         weights = rarity[columns] * counts * (K1 + 1) / damped
         shape = (len(lengths), len(self._place))
         return KeywordScores.of(self._asked, csr_array((weights, columns, starts), shape=shape))
@@ -132,8 +139,10 @@ class KeywordScores:
         return replace(self, weights=vstack([self.weights, none]).tocsr()[numbers])
 
 
-def keyword_scores(queries: Sequence[str], texts: Sequence[str]) -> KeywordScores:
-    """Return the scores of Q queries and N texts that are in memory."""
+def keyword_scores(
+    queries: Sequence[str], texts: Sequence[str], collection: np.ndarray | None = None
+) -> KeywordScores:
+    """Return the scores of Q queries and N texts that are in memory, as KeywordCounts.scores."""
     counts = KeywordCounts(queries)
     counts.add(texts)
-    return counts.scores()
+    return counts.scores(collection)

@@ -10,6 +10,7 @@ import pytest
 
 from cotbert_core.evaluation import (
     HeldOut,
+    held_out,
     keyword_search,
     score_held_out,
     score_keywords,
@@ -73,6 +74,27 @@ def test_texts_can_be_put_into_another_order():
     moved = scores.reordered(np.array([2, -1, 0])).block()
     np.testing.assert_array_equal(moved[:, [0, 2]], scores.block()[:, [2, 0]])
     assert not moved[:, 1].any()
+
+
+@pytest.mark.parametrize("cells", [1, 2_000_000])
+def test_the_best_of_a_query_is_that_of_the_texts_it_competes_with(monkeypatch, cells):
+    """Several queries of a document: its other targets, which hold the query, set no standard."""
+    monkeypatch.setattr(held_out, "BLOCK_CELLS", cells)
+    pieces, documents = drawn(24, 5), np.repeat(np.arange(8), 3)
+    texts = [" ".join(pieces[start : start + 3]) for start in range(0, 24, 3)]
+    targets = [texts[d].replace(pieces[n], f"t{n}", 1) for n, d in enumerate(documents)]
+    one = HeldOut(pieces[1:13], targets, np.arange(1, 13), documents)
+    assert one.distinct[0] == [*targets[:13], *targets[15::3]]
+    firsts, shares, siblings = targets[::3], one.keywords.block(), 0
+    for query, row in enumerate(one.rows):
+        rivals = {t for d, t in enumerate(firsts) if d != documents[row]}
+        bm25 = {t: slow_bm25(one.queries[query], t, firsts) for t in one.distinct[0]}
+        best = max(bm25[t] for t in {*rivals, targets[row]})
+        siblings += max(bm25.values()) > best
+        for number, text in enumerate(one.distinct[0]):
+            if text in rivals or text == targets[row]:
+                assert shares[query, number] == pytest.approx(bm25[text] / (best or 1))
+    assert siblings > 3, "premise: a sibling has more of a query's words"
 
 
 def slow_ranks(own, texts, scores):
@@ -145,14 +167,15 @@ def test_a_weight_that_is_hardly_better_than_the_default_is_not_chosen():
     ranks = np.full((len(KEYWORD_WEIGHTS), 100), 9)
     ranks[default, :50] = 1
 
-    def chosen():
-        return best_weight([HeldOutScores(some) for some in ranks])
+    def chosen(each=1):
+        return best_weight([HeldOutScores(some) for some in ranks], np.arange(100) // each)
 
     assert chosen() == 0.3
     ranks[default + 3, 2:53] = 1  # 3 queries won, 2 lost: the standard error is 2.2 queries
     assert chosen() == 0.3
     ranks[default + 3, 53:60] = 1
     assert chosen() == KEYWORD_WEIGHTS[default + 3] == 0.7
+    assert chosen(each=10) == 0.3, "all queries that are won are of one document"
 
 
 def score_searches_slowly(encode, one, weight):
