@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Literal
 
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
@@ -14,6 +16,7 @@ MOST_CELL = 4 << 20
 # Maximum number of characters of a row, since quoted line breaks could make it endless.
 MOST_ROW = MOST_LINE_BYTES
 _END = "\0the end\0"
+_QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
 
 
 def delimited_rows(
@@ -22,12 +25,13 @@ def delimited_rows(
     """Yield the cells of each row, the header first, and an Unusable for each line without a row.
 
     After a quote that is never closed, all further lines are unusable; they would otherwise become
-    one cell.
+    one cell. Between tabs a quote is part of the text, unless the whole cell is quoted.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
     lines = _RowLines(_lines(name, long_lines, encoding))
-    reader = csv.reader(lines, delimiter=delimiter)
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting)
     while True:
         before = reader.line_num
         lines.characters = 0
@@ -43,8 +47,13 @@ def delimited_rows(
             found = row[-1].removesuffix(_END)
             yield from repeat(Unusable("unclosed_quote", found), reader.line_num - before - 1)
         else:
-            yield row or Unusable("empty")
+            yield (list(map(_unquoted, row)) if delimiter == "\t" else row) or Unusable("empty")
     yield from long_lines
+
+
+def _unquoted(cell: str) -> str:
+    """Return the text of a cell between tabs, which may be quoted as in csv, on one line."""
+    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
 
 
 class _RowLines:

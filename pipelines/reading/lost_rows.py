@@ -35,7 +35,8 @@ _ROW = (1 << 40) - 1
 # How a warning about rows lost for a reason continues.
 _ADVICE = {
     "binary": "hold zero bytes: is it a text file?",
-    "extra_cells": "have more cells than the header: put texts with separators into quotes",
+    "extra_cells": "have more cells than the header: put texts with separators into quotes; a cell "
+    "of a tsv file holds no tab",
     "bad_id": "have an id of another type than the first rows",
     "invalid_json": "are not JSON: write one object on each line",
     "duplicate_key": "have the key of a text twice: give each text once",

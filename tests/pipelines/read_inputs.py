@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,8 @@ def write_rows(path: Path, rows: list[tuple[Any, ...]], names: tuple[str, ...] =
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t")
+            if path.suffix == ".tsv":  # a cell holds neither tabs nor line breaks
+                rows = [tuple(re.sub(r"[\t\r\n]", " ", str(cell)) for cell in row) for row in rows]
             writer.writerows([names, *rows])
     return str(path)
 

@@ -36,6 +36,31 @@ def test_every_format_gives_the_same_sentences(tmp_path, kind):
     assert found.ids == list(range(len(given)))
 
 
+QUOTES = [
+    ('"Two dogs," he said.', '"Two dogs," he said.'),
+    ('"A man', '"A man'),
+    ('and "a dog"', 'and "a dog"'),
+    ('"He said ""no"", twice"', 'He said "no", twice'),
+    ('"""', '"""'),
+    ('""""', '"'),
+]
+
+
+def test_a_quote_between_tabs_ends_no_row_and_begins_none(tmp_path):
+    cells = [cell for cell, _ in QUOTES]
+    (tmp_path / "a.tsv").write_text("n\ttext\n" + "".join(f"0\t{cell}\n" for cell in cells))
+    found = read_all(tmp_path / "a.tsv")
+    assert (found.texts, found.dropped) == ([text for _, text in QUOTES], {})
+
+
+def test_every_row_of_a_real_tsv_is_read(tmp_path, shared):
+    """Its texts hold quotes that are never closed."""
+    original = shared / "data" / "senteval" / "MRPC" / "msr_paraphrase_train.txt"
+    (tmp_path / "a.tsv").write_bytes(original.read_bytes())
+    found = read_all(tmp_path / "a.tsv", text_column="#1 String")
+    assert (len(found.texts), found.dropped) == (4076, {})
+
+
 TRIPLE_ROWS = [
     ("A man  is playing", "A man plays, on a guitar", "Nobody plays"),
     ("Two dogs run", "dogs are\nrunning", "no dog"),
