@@ -14,7 +14,7 @@ KINDS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
-# Files that often lie beside data and describe it: read if an input has no others.
+# Files that describe the data beside them: read only if an input has no data files but txt.
 ABOUT_DATA = (".md", ".rst")
 COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
 ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"

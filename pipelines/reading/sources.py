@@ -197,8 +197,14 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     if item.startswith((docstrings.PREFIX, hub_datasets.PREFIX)):
         return [item], []
     found, others = locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
-    data = [name for name in found if locations.suffixes(name)[0] not in ABOUT_DATA]
-    return (data, [*others, *(set(found) - set(data))]) if data else (found, others)
+    pages = {name for name in found if locations.suffixes(name)[0] in ABOUT_DATA}
+    if not pages or all(kind_of(name) == "txt" for name in found):
+        return found, others
+    locations.say_once(
+        f"note: {len(pages):,} md and rst files in {item!r} are not read, since it holds data "
+        "files too: name them to read them"
+    )
+    return [name for name in found if name not in pages], [*others, *pages]
 
 
 def all_have_integers(plan: ReadPlan, column: str) -> bool:

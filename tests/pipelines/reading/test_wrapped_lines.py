@@ -191,14 +191,17 @@ def test_paragraphs_headings_and_items_end_a_sentence(tmp_path, bert_folder):
     ]
 
 
-def test_a_page_about_data_is_read_where_there_is_nothing_else(tmp_path):
-    for name in ("README.md", "notes.rst"):
+def test_a_page_about_data_is_read_where_there_are_only_texts(tmp_path, capsys):
+    for name in ("README.md", "notes.rst", "requirements.txt"):
         (tmp_path / name).write_text("Two dogs\n")
-    both = plan([str(tmp_path)])
-    assert [len(both.files), both.ignored] == [2, 0]
+    pages = plan([str(tmp_path)])
+    assert [len(pages.files), pages.ignored] == [3, 0]
+    assert capsys.readouterr().err == ""
+    (tmp_path / "requirements.txt").unlink()
     (tmp_path / "data.csv").write_text("text\nA man\n")
     made = plan([str(tmp_path)])
     assert made.files == [str(tmp_path / "data.csv")]
     assert made.ignored == 2
+    assert "note: 2 md and rst files in" in capsys.readouterr().err
     named = plan([str(tmp_path / "data.csv"), str(tmp_path / "README.md")])
     assert [len(named.files), named.ignored] == [2, 0]
