@@ -38,7 +38,7 @@ from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
-from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
 from pipelines.tuning.run_trials import run_trials
@@ -70,7 +70,7 @@ def tune(
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed
     )
-    check_settings(plan.possible, corpus)
+    check_settings(plan.possible, corpus, options.stopping)
     output = Path(output).expanduser().absolute()
     if (output / SETTINGS_FILE).is_file():
         check_writable(output)
@@ -130,7 +130,8 @@ def _tracked(
         run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
         result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
-            result["registered"] = register_best(options.register, result, output)
+            digest = dev_digest(dev)
+            result["registered"] = register_best(options.register, result, output, digest)
         write_result(run, options.space, result, output)
     return result
 
@@ -151,11 +152,19 @@ def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets)
     }
 
 
-def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
-    """Raise UserError for settings with which a trial would fail; seeds make no difference."""
+def check_settings(
+    possible: Sequence[TrainSettings], corpus: Corpus, stopping: Stopping | None = None
+) -> None:
+    """Raise UserError for settings with which a trial would fail, or never be checked in time to
+    be stopped; seeds make no difference."""
     distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
     notes: dict[str, None] = {}
     for settings in distinct.values():
+        if stopping is not None and stopping.grace % settings.eval_every:
+            raise UserError(
+                f"asha is {stopping.grace} steps and a dev check is made every "
+                f"{settings.eval_every} (eval_every): give a multiple of that"
+            )
         check_inputs(settings, corpus)
         notes |= dict.fromkeys(cut_notes(settings, corpus))
     for note in notes:

@@ -28,6 +28,7 @@ class Tune:
 
 
 def run(given: Tune) -> None:
+    from cotbert_core.settings import override
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.sentence_length import with_corpus_max_length
@@ -37,6 +38,9 @@ def run(given: Tune) -> None:
     from pipelines.tuning.tables import trials_table
 
     settings = given.training.settings(given.options.recipe)
+    stopping = given.options.stopping
+    if stopping is not None and "eval_every" not in given.training.changed:
+        settings = override(settings, {"eval_every": stopping.grace})
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
     result = tune(
         given.options,

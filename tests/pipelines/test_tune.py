@@ -21,7 +21,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import dev_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.tune import tune
-from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.options import Stopping, TuneOptions
 from tune_spaces import Space, open_space
 
 STEPS, EVERY = 6, 2
@@ -167,16 +167,35 @@ def small(encoder):
         ({"batch_size": {"grid_search": [8, 4096]}}, "batch_size is 4096 and the corpus"),
         ({"method.temperature": {"grid_search": [0.05, -1.0]}}, "method.temperature=-1.0, seed=0"),
         ({"method.nothing": {"grid_search": [1]}}, "setting 'method.nothing' is unknown"),
+        ({"eval_every": {"grid_search": [2, 3]}}, "asha is 4 steps and .* every 3"),
     ],
 )
 def test_what_a_trial_would_stumble_over_is_refused_before_one_starts(
     rates_corpus, bert_folder, tmp_path, settings, message
 ):
-    options = TuneOptions(Space("mine", "Mine.", "quickstart", settings), "quickstart")
+    space = Space("mine", "Mine.", "quickstart", settings)
+    options = TuneOptions(space, "quickstart", stopping=Stopping(4))
     base = small(bert_folder)
     with pytest.raises(UserError, match=message):
         tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "every"), [((), 10), (("--asha", "3"), 3), (("--asha", "4", "--set=eval_every=2"), 2)]
+)
+def test_dev_checks_are_made_where_trials_may_be_stopped(
+    rates_corpus, bert_folder, rates, tmp_path, monkeypatch, more, every
+):
+    """Unless `eval_every` is set; 10 is that of the recipe."""
+
+    def checks(options, base, *_, **__):
+        assert base.eval_every == every
+        raise UserError("enough")
+
+    monkeypatch.setattr("pipelines.tune.tune", checks)
+    place = ("--corpus", str(rates_corpus), "--output", str(tmp_path / "out"))
+    assert main(["tune", str(rates), *place, "--encoder", bert_folder, *more]) == 2
 
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
