@@ -1,7 +1,7 @@
 """Download a MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME.
 
 It is downloaded once, into the cache folder (COTBERT_CACHE), which workers on other machines must
-also see. As with any other folder, only safetensors and JSON files are opened.
+also see; a version or run that was made anew, in another database, is downloaded again. As with any other folder, only safetensors and JSON files are opened.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pipelines.storage.paths import cache_folder
 
 SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
+_VERSION = re.compile(r"models:/([^/@]+)/(\d+)")
+_RUN = re.compile(r"runs:/([^/]+)/")
 _LATEST = re.compile(r"models:/([^/@]+)/latest")
 # Files by which the folder of an encoder is recognised, the most specific first.
 MARKER_FILES = (POOLING_CONFIG_FILE, "modules.json", "config.json")
@@ -40,7 +42,7 @@ def fetch_model(name: str) -> str:
     try:
         client = connect()
         address = _resolve_version(client, name)
-        folder = _folder(address)
+        folder = _folder(address, _origin(client, address))
         if not folder.is_dir():
             say(f"downloading {address} from MLflow to {folder}")
             _download(address, folder)
@@ -71,13 +73,23 @@ def _resolve_version(client: Any, name: str) -> str:
     return name
 
 
-def _folder(address: str) -> Path:
+def _origin(client: Any, address: str) -> str:
+    """Return what tells apart two models that had the same address: where a version comes from,
+    which has an id in it, and the end of a run, which may continue and log its model again."""
+    if version := _VERSION.fullmatch(address):
+        return str(client.get_model_version(version[1], version[2]).source)
+    if run := _RUN.match(address):
+        return str(client.get_run(run[1]).info.end_time)
+    return ""
+
+
+def _folder(address: str, origin: str) -> Path:
     """Return the cache folder of an address.
 
-    Its name is a hash of the address and of the store without its password: another store has
-    other versions.
+    Its name is a hash of the address, its origin and the store without its password: another store
+    has other versions.
     """
-    known_by = f"{without_credentials(tracking_uri())} {address}"
+    known_by = f"{without_credentials(tracking_uri())} {address} {origin}"
     return cache_folder() / "models" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
 
 

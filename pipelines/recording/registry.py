@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from pipelines.runtime.progress import say
 EXAMPLE = ["One sentence.", "Another one"]
 # MLflow refuses / and : and other characters that are special in a models:/ address.
 NAME = re.compile(r"[\w][\w .-]*")
+# The tags of a version that say which dev set its score is from.
+DEV_SET = ("dev", "dev_digest")
 
 
 def check_registry(name: str) -> None:
@@ -47,12 +50,13 @@ def register(
     score: float | None = None,
     dev: str | None = None,
     metric: DevMetric = SPEARMAN,
+    dev_digest: str | None = None,
 ) -> str | None:
     """Register a trained folder as a version of `name` and return its models:/ address.
 
-    score: dev score by `metric`. dev: name of the dev set. The alias moves to this version unless
-    its current one scores at least as high by the same metric; a message names the alias's version.
-    If the store fails or the run does not exist there, shows a warning and returns None.
+    score: dev score by `metric`. dev, dev_digest: name and digest of the dev set. The alias moves
+    to this version unless its current one scores at least as high by the same metric on the same
+    dev set; a message names the alias's version. If the store fails or the run does not exist there, shows a warning and returns None.
     """
     check_registry(name)
     if run.id is None:
@@ -61,9 +65,10 @@ def register(
     try:
         client = connect()
         tags = {} if score is None else {metric.name: repr(float(score))}
-        tags |= {} if dev is None else {"dev": dev}
+        dev_set = zip(DEV_SET, (dev, dev_digest), strict=True)
+        tags |= {key: value for key, value in dev_set if value is not None}
         version = _add_version(client, run.id, folder, name, tags)
-        _move_alias(client, name, alias, version, score, metric)
+        _move_alias(client, name, alias, version, tags, metric)
     except Exception as error:  # a failure of the store must not end the job
         say(
             f"warning: {folder} is not registered as {name!r} at MLflow {shown_uri()} "
@@ -124,25 +129,26 @@ def save_flavour(
 
 
 def _move_alias(
-    client: Any, name: str, alias: str, version: str, score: float | None, metric: DevMetric
+    client: Any, name: str, alias: str, version: str, tags: Mapping[str, str], metric: DevMetric
 ) -> None:
-    """Move the alias to this version unless its current version is at least as good."""
+    """Move the alias to this version, unless its current version is at least as good on the same
+    dev set. tags: of this version."""
     earlier = client.get_registered_model(name).aliases.get(alias)
-    best = None
-    if earlier is not None:
-        best = client.get_model_version(name, earlier).tags.get(metric.name)
-    if best is not None and (score is None or float(best) >= score):
+    before = {} if earlier is None else client.get_model_version(name, earlier).tags
+    best, score = before.get(metric.name), tags.get(metric.name)
+    # Versions that were registered without a digest are known by the dev set's name alone.
+    same = all(before.get(key, tags.get(key)) == tags.get(key) for key in DEV_SET)
+    if best is not None and (score is None or (same and float(best) >= float(score))):
         say(
             f"{name}@{alias} stays at version {earlier} ({_score(best, metric)}); the new version "
             f"is {version} ({_score(score, metric)})"
         )
         return
     client.set_registered_model_alias(name, alias, version)
-    before = (
-        f", previously version {earlier} ({_score(best, metric)})" if earlier is not None else ""
-    )
-    say(f"{name}@{alias} is now version {version} ({_score(score, metric)}){before}")
+    other = "" if same else ", which was scored on another dev set"
+    previous = f", previously version {earlier} ({_score(best, metric)}){other}" if before else ""
+    say(f"{name}@{alias} is now version {version} ({_score(score, metric)}){previous}")
 
 
-def _score(value: float | str | None, metric: DevMetric) -> str:
+def _score(value: str | None, metric: DevMetric) -> str:
     return "no dev score" if value is None else f"{metric.words} {float(value):.2f}"

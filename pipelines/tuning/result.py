@@ -61,13 +61,16 @@ def sweep_result(
     }
 
 
-def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | None:
+def register_best(
+    name: str, result: Mapping[str, Any], output: Path, dev_digest: str
+) -> str | None:
     """Register the best trial's model, with the trial's run as its source."""
     best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
     metric = metric_in(best)
-    return register(run, model, name, score=best[metric.name], dev=result["dev"], metric=metric)
+    score = best[metric.name]
+    return register(run, model, name, "best", score, result["dev"], metric, dev_digest)
 
 
 def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:

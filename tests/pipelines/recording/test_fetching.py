@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,6 +60,26 @@ def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_pat
     assert line.startswith(f"cotbert: model '{address}' cannot be loaded from MLflow at sqlite:///")
     assert line.endswith("; a run has its model with --log-model") == address.startswith("runs:/")
     assert not any(Path(own_cache).rglob("*.safetensors"))
+
+
+def test_a_version_or_run_made_anew_is_another_model(monkeypatch, own_cache):
+    """After the store's file was deleted a name begins with version 1 again."""
+    store = SimpleNamespace(source="models:/m-1", end_time=1, downloaded=[])
+    store.get_model_version = lambda name, version: store
+    store.get_run = lambda run_id: SimpleNamespace(info=store)
+
+    def download(address, folder):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        store.downloaded.append(address)
+
+    monkeypatch.setattr(fetching, "connect", lambda: store)
+    monkeypatch.setattr(fetching, "_download", download)
+    addresses = ["models:/mine/1", "runs:/a/model"]
+    first = [fetch_model(address) for address in 2 * addresses]
+    assert (store.downloaded, len({*first})) == (addresses, 2)
+    store.source, store.end_time = "models:/m-2", 2
+    assert {*first}.isdisjoint(fetch_model(address) for address in addresses)
 
 
 def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):

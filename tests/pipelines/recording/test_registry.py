@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import util
+from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.errors import UserError
+from pipelines.recording import registry
+from pipelines.recording.dev_metric import SPEARMAN
 from pipelines.recording.registry import check_registry, register
 from pipelines.recording.tracking import Run, tracked_run
 
@@ -85,3 +88,39 @@ def test_the_alias_moves_to_a_better_version_alone(own_store, bert_folder, tmp_p
         now.format(4, "71.25") + ", previously version 1 (dev Spearman 70.00)",
         stays.format(4, "71.25", 5, "no dev score"),
     ]
+
+
+class Versions(dict):
+    """The tags of a model's versions, and its aliases, as MLflow's client gives them."""
+
+    aliases = {}
+
+    def get_registered_model(self, name):
+        return self
+
+    def get_model_version(self, name, version):
+        return SimpleNamespace(tags=self[version])
+
+    def set_registered_model_alias(self, name, alias, version):
+        self.aliases[alias] = version
+
+
+@pytest.mark.parametrize(
+    ("dev", "best", "reported"),
+    [
+        ({"dev": "STS-B dev"}, "1", "stays at version 1"),
+        ({"dev": "STS-B dev", "dev_digest": "a"}, "1", "stays at version 1"),
+        ({"dev": "pairs.tsv"}, "2", "Spearman 89.00), which was scored on another dev set"),
+    ],
+)
+def test_scores_of_other_dev_sets_are_not_compared(capsys, dev, best, reported):
+    versions = Versions({"1": {"dev_spearman": "89.0", "dev": "STS-B dev"}})
+    versions.aliases = {"best": "1"}
+    registry._move_alias(versions, "n", "best", "2", {"dev_spearman": "82.0"} | dev, SPEARMAN)
+    assert versions.aliases["best"] == best
+    assert reported in capsys.readouterr().err
+    versions["3"] = {"dev_spearman": "89.0", "dev": "own documents", "dev_digest": "a"}
+    versions.aliases = {"best": "3"}
+    tags = versions["3"] | {"dev_spearman": "50.0", "dev_digest": "b"}
+    registry._move_alias(versions, "n", "best", "4", tags, SPEARMAN)
+    assert versions.aliases["best"] == "4", "own documents of another corpus"
