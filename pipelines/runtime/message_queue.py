@@ -7,12 +7,13 @@ report that a disk is full. Training metrics go through a file (pipelines.traini
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pipelines.runtime.polling import polled
 
-# The actor does not answer if its cluster is gone; the driver then ends without the last messages.
+# An actor that is still starting, or whose cluster is gone, does not answer. The next call waits
+# for the same answer; after the last one the driver ends without the last messages.
 ANSWER_SECONDS = 10.0
 Message = dict[str, Any]
 
@@ -49,9 +50,16 @@ def message_queue(handle: Callable[[list[Message]], None]) -> Iterator[Any]:
     driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     queue = ray.remote(num_cpus=0, scheduling_strategy=driver)(MessageQueue).remote()
 
+    asked: list[Any] = []  # the call that has not been answered, which holds its messages
+
     def drain() -> None:
-        if messages := ray.get(queue.take.remote(), timeout=ANSWER_SECONDS):
-            handle(messages)
+        if not asked:
+            asked.append(queue.take.remote())
+        with suppress(ray.exceptions.GetTimeoutError):
+            messages = ray.get(asked[0], timeout=ANSWER_SECONDS)
+            asked.clear()
+            if messages:
+                handle(messages)
 
     try:
         with polled(drain):

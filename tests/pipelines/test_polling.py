@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
+import ray
 
 from pipelines.runtime import polling
+from pipelines.runtime.message_queue import MessageQueue, message_queue
 from pipelines.runtime.polling import polled
 
 
@@ -46,3 +49,26 @@ def test_an_error_of_the_job_comes_first_and_the_last_call_is_made(poll):
     with pytest.raises(ValueError, match="the job"), polled(poll):
         raise ValueError("the job")
     assert poll.by_main_thread
+
+
+def test_a_late_answer_of_the_queue_fails_no_job_and_loses_no_message(monkeypatch):
+    """The queue's process, which is still starting, answers when the job has ended."""
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.001)
+    made, received, late = MessageQueue(), [], threading.Event()
+
+    def get(answer, timeout):
+        if threading.current_thread() is not threading.main_thread():
+            late.set()
+            raise ray.exceptions.GetTimeoutError
+        return answer
+
+    queue = SimpleNamespace(take=SimpleNamespace(remote=made.take))
+    node = SimpleNamespace(get_node_id=lambda: "0" * 56)
+    actor = SimpleNamespace(remote=lambda: queue)
+    stubs = {"get": get, "kill": lambda _: None, "get_runtime_context": lambda: node}
+    for name, stub in {**stubs, "remote": lambda **_: lambda _: actor}.items():
+        monkeypatch.setattr(ray, name, stub)
+    made.put([{"warning": "a worker died"}])
+    with message_queue(received.extend):
+        assert late.wait(20)
+    assert received == [{"warning": "a worker died"}]
