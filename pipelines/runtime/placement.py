@@ -58,16 +58,17 @@ def place_workers(
     workers = min(workers, shards or workers)
     cores = [node.cpus for node in nodes]
     if not gpus:
-        on_one_node = -(-workers // len(nodes))
-        return Placement(workers, cpu_share(cores, workers), 0.0, max(1, min(cores) // on_one_node))
+        share, on_one_node = cpu_share(cores, workers), -(-workers // len(nodes))
+        return Placement(workers, share, 0.0, max(1, int(share), min(cores) // on_one_node))
     on_one_gpu = -(-workers // gpus)
     most = [node.gpus * on_one_gpu for node in nodes]
+    share = cpu_share(cores, workers, most)
     threads = (n // min(workers, m) for n, m in zip(cores, most, strict=True) if m)
     return Placement(
         workers,
-        cpu_share(cores, workers, most),
+        share,
         (UNITS // on_one_gpu) / UNITS,
-        max(1, min(threads)),
+        max(1, int(share), min(threads)),
         # Ray fills one GPU with fractions before it takes the next.
         gpus - -(-workers // on_one_gpu),
     )

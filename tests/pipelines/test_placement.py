@@ -97,6 +97,22 @@ def test_cores_are_those_of_the_nodes_with_gpus():
     assert (on_cpus.cpus, on_cpus.gpus, on_cpus.threads) == (2.0, 0.0, 2)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "workers", "threads"),
+    [
+        ([Node(64), Node(4)], 2, 32),
+        ([Node(16), Node(2)], 2, 8),
+        ([Node(8), Node(8), Node(1)], 3, 4),
+        ([Node(8), Node(8)], 2, 8),
+        ([Node(2, 2), Node(32, 2)], 2, 16),
+    ],
+)
+def test_threads_are_at_least_the_cores_that_a_worker_requests(nodes, workers, threads):
+    """The smallest node's, 4 of 64 in the first, would leave most cores idle."""
+    placed = place_workers(nodes, workers)
+    assert placed.threads == threads >= int(placed.cpus)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 7])
 def test_parts_of_cores_leave_a_whole_one(workers):
     """Ray rounds: two thirds of a core became 0.6667, and three actors left 0.9999 of three."""
