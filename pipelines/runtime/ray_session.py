@@ -49,7 +49,7 @@ def names_cluster() -> bool:
 
 
 def _address() -> str:
-    return os.environ.get("RAY_ADDRESS", LOCAL)
+    return os.environ.get("RAY_ADDRESS") or LOCAL
 
 
 def ray_runs() -> bool:

@@ -61,7 +61,10 @@ def started(monkeypatch, tmp_path):
     assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
-def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started):
+@pytest.mark.parametrize("address", [None, "", "local"])
+def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started, monkeypatch, address):
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
     with ray_session.ray_session():
         [here] = started
         assert here["path"].is_dir()
