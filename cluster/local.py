@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ from pipelines.storage.paths import cache_folder
 
 
 def state_file() -> Path:
-    return cache_folder() / "cluster.json"
+    """Return the record of this machine's cluster; machines may share the cache folder."""
+    return cache_folder() / f"cluster-{socket.gethostname()}.json"
 
 
 def running() -> LocalCluster | None:

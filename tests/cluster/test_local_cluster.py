@@ -101,6 +101,18 @@ def test_a_cluster_that_has_ended_is_forgotten(own_place, capsys):
     assert not local.state_file().exists()
 
 
+def test_the_cluster_of_another_machine_with_the_same_cache_is_left_alone(
+    own_place, monkeypatch, capsys
+):
+    recorded(own_place, "theirs")
+    theirs = local.state_file()
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    assert local.running() is None
+    assert main(["cluster", "down"]) == 2
+    assert "no cluster is up" in capsys.readouterr().err
+    assert theirs.exists()
+
+
 @pytest.mark.real
 def test_a_start_that_fails_leaves_nothing(own_place, monkeypatch, capsys):
     """Of an earlier cluster that has ended neither."""
