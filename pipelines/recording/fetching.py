@@ -1,7 +1,8 @@
 """Download a MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME.
 
 It is downloaded once, into the cache folder (COTBERT_CACHE), which workers on other machines must
-also see; a version or run that was made anew, in another database, is downloaded again. As with any other folder, only safetensors and JSON files are opened.
+also see; a version or run that was made anew, in another database, is downloaded again. As with any
+other folder, only safetensors and JSON files are opened.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def register(
 
     score: dev score by `metric`. dev, dev_digest: name and digest of the dev set. The alias moves
     to this version unless its current one scores at least as high by the same metric on the same
-    dev set; a message names the alias's version. If the store fails or the run does not exist there, shows a warning and returns None.
+    dev set; a message names the alias's version. If the store fails or the run does not exist
+    there, shows a warning and returns None.
     """
     check_registry(name)
     if run.id is None:

@@ -93,7 +93,9 @@ def test_the_alias_moves_to_a_better_version_alone(own_store, bert_folder, tmp_p
 class Versions(dict):
     """The tags of a model's versions, and its aliases, as MLflow's client gives them."""
 
-    aliases = {}
+    def __init__(self, tags, best):
+        super().__init__(tags)
+        self.aliases = {"best": best}
 
     def get_registered_model(self, name):
         return self
@@ -114,13 +116,11 @@ class Versions(dict):
     ],
 )
 def test_scores_of_other_dev_sets_are_not_compared(capsys, dev, best, reported):
-    versions = Versions({"1": {"dev_spearman": "89.0", "dev": "STS-B dev"}})
-    versions.aliases = {"best": "1"}
+    versions = Versions({"1": {"dev_spearman": "89.0", "dev": "STS-B dev"}}, "1")
     registry._move_alias(versions, "n", "best", "2", {"dev_spearman": "82.0"} | dev, SPEARMAN)
     assert versions.aliases["best"] == best
     assert reported in capsys.readouterr().err
-    versions["3"] = {"dev_spearman": "89.0", "dev": "own documents", "dev_digest": "a"}
-    versions.aliases = {"best": "3"}
-    tags = versions["3"] | {"dev_spearman": "50.0", "dev_digest": "b"}
+    own = {"dev_spearman": "89.0", "dev": "own documents", "dev_digest": "a"}
+    versions, tags = Versions({"3": own}, "3"), own | {"dev_spearman": "50.0", "dev_digest": "b"}
     registry._move_alias(versions, "n", "best", "4", tags, SPEARMAN)
     assert versions.aliases["best"] == "4", "own documents of another corpus"
