@@ -67,6 +67,8 @@ def test_scores_are_those_of_the_formula_whatever_the_blocks(monkeypatch, size, 
 def test_words_have_no_case_and_scripts_without_blanks_are_searched_by_letters_and_pairs():
     assert words_of("Der Fuß, the DOG's x_1!") == ["der", "fuss", "the", "dog", "s", "x_1"]
     assert words_of("日本語 ok 京") == ["日", "本", "語", "ok", "京", "日本", "本語"]
+    assert words_of("हिन्दी में தமிழ்") == ["हिन्दी", "में", "தமிழ்"], "marks are parts of words"
+    assert words_of("re\u0301sume\u0301") == ["résumé"], "an accent may be a character of its own"
 
 
 def test_texts_can_be_put_into_another_order():

@@ -41,6 +41,7 @@ def test_a_text_of_one_passage_has_none_and_scripts_without_blanks_are_cut_by_le
     assert cut_passages(numbered(8), 8) == []
     assert cut_passages("", 8) == []
     assert cut_passages("日本語日本", 4) == ["日本語日", "本語日本"]
+    assert cut_passages("हिन्दी में खोज", 2) == ["हिन्दी में", "में खोज"]
     long = numbered(9)
     assert passages_if_long([long, "short"], 8) == [cut_passages(long, 8), []]
     assert not passages_if_long([long, "short", "short"], 8)
