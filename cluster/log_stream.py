@@ -7,12 +7,14 @@ import re
 import time
 from typing import Any
 
-from cluster.server import JobServer
+from cluster.server import JobServer, NoAnswerError
 from cotbert_core.messages.redaction import redact
 from pipelines.runtime.progress import print_output, say
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-STOP_SECONDS = 60.0
+POLL_SECONDS, STOP_SECONDS = 0.2, 60.0
+# Time in which a lost connection, such as a `kubectl port-forward`, may come back.
+LOST_SECONDS = 300.0
 # Colours and carriage returns in Ray's lines, which are removed rather than escaped.
 _COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 
@@ -20,23 +22,28 @@ _COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 def follow(name: str, server: JobServer) -> int:
     """Print a job's output until it ends, and return its exit status.
 
-    An interruption only ends the output; the job continues.
+    An interruption only ends the output; the job continues. The status is 1 if the server has
+    answered and then does not for LOST_SECONDS.
     """
     ended = server.known_job(name)["status"] in ENDED
     try:
-        _show(name, server.client(), ended)
+        _show(name, server, ended)
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"the job continues: `{submit_command('logs', name, server)}` shows its output again, "
             f"`{submit_command('stop', name, server)}` stops it"
         ) from None
+    except ConnectionError as error:
+        say(f"cotbert: {error}")
+        return 1
     return exit_status(name, job)
 
 
-def _show(name: str, client: Any, ended: bool) -> None:
+def _show(name: str, server: JobServer, ended: bool) -> None:
     """Print a job's output while the job runs."""
     try:
+        client = server.client()
         if ended:
             print_output(_clean(client.get_job_logs(name)), end="")
         else:
@@ -58,11 +65,27 @@ def _clean(text: str) -> str:
 def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[str, Any]:
     """Return the server's record of a job once it has ended, or after `seconds`."""
     limit = None if seconds is None else time.monotonic() + seconds
-    while (job := server.known_job(name))["status"] not in ENDED:
+    while (job := _answered(name, server))["status"] not in ENDED:
         if limit is not None and time.monotonic() > limit:
             break
-        time.sleep(0.2)
+        time.sleep(POLL_SECONDS)
     return job
+
+
+def _answered(name: str, server: JobServer) -> dict[str, Any]:
+    """Return the server's record of a job, once it answers; ConnectionError if it does not."""
+    limit = time.monotonic() + LOST_SECONDS
+    while True:
+        try:
+            return server.known_job(name)
+        except NoAnswerError:
+            if time.monotonic() > limit:
+                raise ConnectionError(
+                    f"the job server at {server.address} has not answered for "
+                    f"{LOST_SECONDS / 60:.0f} minutes; the job {name} continues: "
+                    f"`{submit_command('logs', name, server)}` shows its output again"
+                ) from None
+        time.sleep(POLL_SECONDS)
 
 
 def exit_status(name: str, job: dict[str, Any]) -> int:

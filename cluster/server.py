@@ -33,6 +33,10 @@ class Node:
     gpus: float
 
 
+class NoAnswerError(UserError):
+    """Nothing that is a job server answers at the address."""
+
+
 class JobServer:
     """The job server at an http:// or https:// address."""
 
@@ -60,7 +64,7 @@ class JobServer:
                 raise self._refused(error.code) from None
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error or type(error).__name__
-            raise UserError(
+            raise NoAnswerError(
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "
                 "start a cluster with `cotbert cluster up`"
             ) from None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from job_server import FakeServer, answers
 
 from cluster import command_paths, jobs, log_stream, package
 from cluster.command_paths import ENCODER_SETTINGS
-from cluster.server import JobServer
+from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import METHOD_SETTINGS
 from pipelines.cli import command_line, main
@@ -231,3 +232,27 @@ def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, s
     captured = capsys.readouterr()
     assert (ended, captured.out) == (status, "half a line")
     assert text in captured.err
+
+
+def test_a_lost_connection_to_a_running_job_is_tried_again(monkeypatch, capsys):
+    """As when `kubectl port-forward` is started again."""
+    running, lost = {"status": "RUNNING"}, NoAnswerError("no Ray job server answers")
+    answers = iter([running, lost, running, lost, lost, {"status": "SUCCEEDED"}, running, lost])
+
+    def known_job(name):
+        answer = next(answers, lost)
+        if answer is lost:
+            raise lost
+        return answer
+
+    def client():
+        raise ConnectionError("reset")
+
+    server = SimpleNamespace(address="http://there", known_job=known_job, client=client)
+    monkeypatch.setattr(log_stream, "POLL_SECONDS", 0.0)
+    assert log_stream.follow("mine", server) == 0
+    assert "no more output of mine can be shown (reset); waiting" in capsys.readouterr().err
+    monkeypatch.setattr(log_stream, "LOST_SECONDS", 0.0)
+    assert log_stream.follow("mine", server) == 1
+    message = capsys.readouterr().err
+    assert "; the job mine continues: `cotbert submit --logs mine --address http://the" in message
