@@ -2,8 +2,8 @@
 
 The documents are prepared, and some of them are held out. Candidates are trained by Ray Tune; the
 one that finds the held-out documents best is averaged with the untouched encoder, and the better of
-the two becomes model/. Queries that chose nothing then measure what was gained. If nothing beats
-the untouched encoder, or these queries do not confirm it, model/ is the untouched encoder.
+the two becomes model/. Queries that can only confirm it then measure what was gained. If nothing
+beats the untouched encoder, or these queries do not confirm it, model/ is the untouched encoder.
 
 The output folder holds settings.json (written first), corpus/, baseline.json, with --pretrain
 pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/, evaluation.json,
@@ -21,7 +21,7 @@ from typing import Any
 
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
@@ -35,6 +35,7 @@ from pipelines.adapting.choosing import (
 )
 from pipelines.adapting.final_model import (
     EVALUATION_FILE,
+    SAVED_READOUTS,
     complete_card,
     evaluate_models,
     graded_file,
@@ -94,7 +95,7 @@ def adapt(
         continues = (output / SETTINGS_FILE).is_file()
         open_folder(output, options)
         try:
-            return _tracked(options, output, verbose, parent, also, kept)
+            return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
         except UserError:
             # The documents will not do, and nothing was made yet, by an earlier run either.
             if not continues and not (output / CORPUS).exists():
@@ -109,8 +110,10 @@ def _tracked(
     parent: str | None,
     also: Sequence[str],
     kept: KeptFiles,
+    *,
+    timed: bool,
 ) -> dict[str, Any]:
-    """Run the job in its MLflow run."""
+    """Run the job in its MLflow run. timed: whether this is the whole job, whose time is known."""
     started = time.monotonic()
     where: dict[str, Any] = {"parent": parent, "home": output, "queue_folder": output}
     with (
@@ -118,7 +121,8 @@ def _tracked(
         ray_session(verbose, output),
     ):
         result = _run(options, output, run, verbose, also, kept)
-        result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
+        seconds = round(time.monotonic() - started, 1) if timed else None
+        result |= {"seconds": seconds, "mlflow_run_id": run.id}
         _record_result(run, result, options, output, kept)
     return result
 
@@ -144,7 +148,7 @@ def _run(
     encoder = absolute_name(options.encoder)
     # The dev queries choose; the graded pairs are scored beside them.
     dev = dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
-    baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
+    baseline = baselines(output, {encoder: "auto"}, dev, run, readouts=SAVED_READOUTS)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
@@ -189,6 +193,7 @@ def _pretrained(
     if not (folder / RESULT_FILE).is_file():
         budget = {"max_steps": options.pretrain, "eval_every": check_every(options.pretrain)}
         same = {"encoder": encoder, "seed": options.seed, "workers": options.workers}
+        same |= {"batch_size": options.batch_size}
         recipe = "mlm-base"
         settings = override(RECIPES[recipe](), {**budget, **same})
         resume = (folder / SETTINGS_FILE).is_file()
@@ -210,11 +215,20 @@ def _trained(
     if best is None:
         raise AdaptError(without_result(list(map(dict, rows))))
     model, merged = _model(output, best["name"]), output / MERGED
-    if not (merged / RESULT_FILE).is_file():
-        shutil.rmtree(merged, ignore_errors=True)
-        merge(encoder, str(model), MERGED_WEIGHT, merged)
+    _average(encoder, model, merged)
     score = float(best[dev_metric(dev).name])
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
+
+
+def _average(encoder: str, model: Path, merged: Path) -> None:
+    """Average a model with the untouched encoder, unless an earlier run did it.
+
+    In an earlier run another candidate may have been the best.
+    """
+    done = merged / RESULT_FILE
+    if not done.is_file() or read_json(done)["second"] != str(model):
+        shutil.rmtree(merged, ignore_errors=True)
+        merge(encoder, str(model), MERGED_WEIGHT, merged)
 
 
 def _record_result(

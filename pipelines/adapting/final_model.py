@@ -16,12 +16,14 @@ from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import table_rows
 from pipelines.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 EVALUATION_FILE = "evaluation.json"
+# The readouts of an encoder without a pooling of its own that a model folder can name: the average
+# of the first and the last layer is none of them.
+SAVED_READOUTS = {"last": "mean", "cls": "cls"}
 
 
 def graded_file(options: AdaptOptions) -> Path | None:
@@ -38,7 +40,7 @@ def evaluate_models(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the scores of the models by name, and the differences of all but the first to it.
 
-    They are scored on queries that chose nothing, and on general text.
+    They are scored on the test queries, which can only confirm the winner, and on general text.
     """
     tasks = "STS-B" if options.senteval else None
     common = EvaluateOptions(
@@ -65,9 +67,7 @@ def save_model(chosen: Contender, folder: Path) -> None:
             ignored = shutil.ignore_patterns(RESULT_FILE)
             shutil.copytree(chosen.model, partial, dirs_exist_ok=True, ignore=ignored)
         return
-    if chosen.readout == "first-last":
-        say("note: model/ is read by mean pooling: its folder cannot say first-last average")
-    readout = {"cls": "cls", "last": "mean", "first-last": "mean"}.get(chosen.readout or "")
+    readout = SAVED_READOUTS.get(chosen.readout or "")
     SentenceEncoder.from_pretrained(chosen.model, readout=readout).save_pretrained(folder)
 
 

@@ -125,7 +125,7 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
     return (
         f"{winner} was the best by the dev queries ({dev[winner]:.1f} % found first, "
         f"{dev[UNTOUCHED]:.1f} by the untouched encoder), but the {own['queries']:,} test queries, "
-        f"which chose nothing, do not confirm it: {score_of(own):.1f} %, "
+        f"which can only confirm it, do not: {score_of(own):.1f} %, "
         f"{score_of(first[FOUND_FIRST]):.1f} by the untouched {result['encoder']} "
         f"({gap['difference']:+.1f}, 95 % interval {gap['low']:+.1f} to {gap['high']:+.1f}). So "
         f"model/ is the untouched encoder. Try more {own_text(result)}, which make surer scores, "

@@ -102,7 +102,9 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     sentences_of = f"{result['sentences']:,} sentences"
     if own == DOCUMENTS:
         sentences_of = f"{documents['documents']:,} documents ({sentences_of})"
-    note = f"{result['encoder']}, adapted to {sentences_of} in {clock(result['seconds'])}."
+    seconds = result["seconds"]  # None: the job was interrupted and continued
+    took = "" if seconds is None else f" in {clock(seconds)}"
+    note = f"{result['encoder']}, adapted to {sentences_of}{took}."
     write_text(path, html_page.page("Adaptation", note, sections))
 
 

@@ -10,7 +10,7 @@ a resumed job.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -114,10 +114,16 @@ class Baseline:
         return build_features(self.readout, load_backbone(encoder), precision=precision)
 
 
-def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -> Baseline:
+def score_untouched(
+    encoder: str,
+    dev: DevSets,
+    precision: Precision = "auto",
+    readouts: Collection[str] = THREE_READOUTS,
+) -> Baseline:
     """Return the baseline of the encoder NAME.
 
     Sentences are truncated to the limit in the encoder's folder, else to the encoder's own limit.
+    readouts: those that are tried if the folder names none.
     """
     own, texts = _own_readout(encoder), dev_texts(dev)
     if own is not None:
@@ -129,6 +135,7 @@ def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -
     found = [
         _scored(NAMES[readout], readout, dev, texts, third)
         for readout, third in zip(THREE_READOUTS, thirds, strict=True)
+        if readout in readouts
     ]
     return max(found, key=lambda one: sort_key(one.score))
 
@@ -173,9 +180,10 @@ def baselines(
     dev: DevSets,
     run: Run,
     given: Mapping[str, Baseline | None] = {},
+    readouts: Collection[str] = THREE_READOUTS,
 ) -> dict[str, Baseline]:
     """Return the baseline of each encoder NAME: from the output folder's file, else from `given`,
-    else scored now.
+    else scored now. readouts: those of `score_untouched`.
 
     Baselines that the file lacks are logged to the run at step 0 and written to the file.
     """
@@ -185,17 +193,20 @@ def baselines(
     for name, precision in encoders.items():
         if name in found:
             continue
-        found[name] = given.get(name) or _scored_now(name, dev, precision)
+        found[name] = given.get(name) or _scored_now(name, dev, precision, readouts)
         _log(run, found[name], f".{name}" if len(encoders) > 1 else "")
         write_json(path, {name: asdict(baseline) for name, baseline in found.items()})
     return {name: found[name] for name in encoders}
 
 
-def _scored_now(encoder: str, dev: DevSets, precision: Precision) -> Baseline:
+def _scored_now(
+    encoder: str, dev: DevSets, precision: Precision, readouts: Collection[str]
+) -> Baseline:
     """Score an encoder, show the baseline and return it."""
     say(f"scoring the untouched encoder {Path(encoder).name} ({dev_name(dev)})")
     # bf16, meant for the workers' GPUs, can be 100 times slower on the driver.
-    found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
+    precision = "fp32" if precision == "fp32" else "auto"
+    found = score_untouched(encoder, dev, precision, readouts)
     if torch.cuda.is_available():  # free memory that the workers need
         torch.cuda.empty_cache()
     words = keyword_score(dev)

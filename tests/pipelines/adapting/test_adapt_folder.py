@@ -1,15 +1,19 @@
-"""What happens to the folder of an adaptation that is refused."""
+"""The folder of an adaptation that is refused, or continued after an interruption."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from pipelines import adapt as job
 from pipelines.adapting.job_record import open_folder
 from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.report import write_adapt_report
+from pipelines.options.kept_files import MODEL_ALONE
 from pipelines.storage.resumable_output import locked_output
 
 
@@ -58,3 +62,35 @@ def test_a_refused_start_leaves_nothing(tmp_path, options, refused):
     with pytest.raises(UserError, match="too few documents"):
         job.adapt(options, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_another_best_candidate_is_averaged_anew(tmp_path, monkeypatch):
+    """A failed candidate is repeated when the job continues, and may be the best then."""
+    made = []
+
+    def merge(first, second, weight, output):
+        made.append(second)
+        write_json(output / "result.json", {"second": second})
+
+    monkeypatch.setattr(job, "merge", merge)
+    for name in ("simcse", "simcse", "denosent-rest"):
+        job._average("base", tmp_path / name, tmp_path / "merged")
+    assert made == [str(tmp_path / "simcse"), str(tmp_path / "denosent-rest")]
+
+
+def test_pretraining_has_the_batches_of_the_candidates(tmp_path, options, monkeypatch):
+    monkeypatch.setattr(job, "pretrain", lambda settings, *_, **__: seen.append(settings))
+    seen, given = [], replace(options, pretrain=3, batch_size=8)
+    job._pretrained(given, options.encoder, None, tmp_path / "pretrain", None, False, MODEL_ALONE)
+    assert [settings.batch_size for settings in seen] == [8]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(61.0, " in 1:01."), (None, ".")])
+def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, options, seconds, shown):
+    result = {"encoder": "MiniLM", "chosen": "untouched", "winner": "untouched", "sentences": 3}
+    result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
+    result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
+    result |= {"dev": {"untouched": 1.0, "merged": 0.5}}
+    write_adapt_report(tmp_path / "report.html", result, options)
+    page = (tmp_path / "report.html").read_text()
+    assert f"adapted to 3 sentences{shown}" in page

@@ -140,7 +140,7 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
     assert only.startswith(
         "denosent-rest was the best by the dev queries (57.2 % found first, 51.0"
     )
-    assert "the 10 test queries, which chose nothing, do not confirm it: 41.0 %, 51.0 by" in only
+    assert "the 10 test queries, which can only confirm it, do not: 41.0 %, 51.0 by" in only
     assert "(-10.0, 95 % interval -30.0 to +9.0). So model/ is the untouched encoder." in only
 
 

@@ -19,6 +19,7 @@ from cotbert_core.encoder.pooling_files import POOLING_CONFIG_FILE
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
+from pipelines.adapting.final_model import SAVED_READOUTS
 from pipelines.recipes import settings_for
 from pipelines.reports import training_page
 from pipelines.training import baseline as module
@@ -100,6 +101,10 @@ def test_an_encoder_without_pooling_is_read_by_the_best_of_three(encoder_folder)
         assert found.scores == pytest.approx(each[found.readout], abs=1e-9)
         assert found.reading == NAMES[found.readout]
         chosen.add(found.readout)
+        # As `adapt` asks: of those that a model folder can name.
+        saved = score_untouched(encoder_folder, dev, "fp32", SAVED_READOUTS)
+        scores = {key: float(np.mean(list(each[key].values()))) for key in SAVED_READOUTS}
+        assert scores[saved.readout] == max(scores.values())
         if len(chosen) == 3:
             return
     pytest.fail("premise: each of the three wins somewhere")
@@ -194,7 +199,7 @@ def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, mon
 def test_the_driver_scores_in_what_it_is_fast_in(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        module, "score_untouched", lambda encoder, dev, precision: seen.append(precision) or FOUND
+        module, "score_untouched", lambda encoder, dev, *how: seen.append(how[0]) or FOUND
     )
     for asked in ("bf16", "auto", "fp32"):
         baselines(tmp_path, {f"trained in {asked}": asked}, DEV, Recorded())
