@@ -48,6 +48,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         lambda precision: peer(precision, batches),
         rounds,
         f"same loss to {loss_difference(batches[0]):.0e}",
+        "sentence-transformers",
     )
 
 

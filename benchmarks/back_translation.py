@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -36,8 +37,10 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     import torch
 
     threads = torch.get_num_threads()
-    with tempfile.TemporaryDirectory() as name:
-        os.environ["COTBERT_CACHE"] = str(Path(name) / "cache")
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, COTBERT_CACHE=f"{name}/cache"),
+    ):
         model = _random_model(Path(name) / "model")
         engines = {
             kind: load_engine(model, _options(*kind.split()), threads)

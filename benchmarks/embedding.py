@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -39,7 +40,6 @@ class Command:
         self._home, self.seconds = home, dict[str, list[float]]()
         self._text = home / "text.txt"
         self._text.write_text("\n".join(sentences), encoding="utf-8")
-        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{home / 'mlflow.db'}"
 
     def folder(self, precision: Precision, number: int) -> Path:
         return self._home / f"{precision}-{number}"
@@ -60,7 +60,11 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     encoder = SentenceEncoder.from_pretrained(MINILM)
     auto = resolve_precision("auto", device())
     what = f"embed {SENTENCES} sentences"
-    with tempfile.TemporaryDirectory() as name, ray_session():
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, MLFLOW_TRACKING_URI=f"sqlite:///{name}/mlflow.db"),
+        ray_session(),
+    ):
         command = Command(Path(name), chosen)
         encoder.encode(chosen[:TRIED])
         tasks = {

@@ -101,15 +101,16 @@ def compare_formats(
     released: Callable[[Precision], Step],
     rounds: int,
     check: str,
+    peer_name: str = "released",
 ) -> list[Row]:
     """Compare both ways in the number formats of the machine, each warmed up once."""
     formats = [row for row in formats if {row[0], row[1]} <= set(number_formats())]
     tasks = {f"cotbert {own}": ours(own) for own, _, _ in formats}
-    tasks |= {f"released {peer}": released(peer) for _, peer, _ in formats}
+    tasks |= {f"{peer_name} {peer}": released(peer) for _, peer, _ in formats}
     for task in tasks.values():
         task(0)
     seconds = interleave(tasks, rounds)
-    pairs = [(f"cotbert {own}", f"released {peer}", target) for own, peer, target in formats]
+    pairs = [(f"cotbert {own}", f"{peer_name} {peer}", target) for own, peer, target in formats]
     return [
         Row(benchmark, own, peer, seconds[own], seconds[peer], target, check)
         for own, peer, target in pairs

@@ -87,7 +87,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 def recombine(texts: Sequence[str], count: int, path: Path) -> None:
     """Write `count` lines: the first half of one text and the second half of another.
 
-    One line in twenty repeats an earlier one.
+    One line in twenty repeats an earlier one, which repeats none.
     """
     draw = np.random.default_rng(0)
     words = [text.split() for text in texts]
@@ -95,7 +95,10 @@ def recombine(texts: Sequence[str], count: int, path: Path) -> None:
     tails = [" ".join(w[len(w) // 2 :]) for w in words]
     pairs = draw.integers(len(texts), size=(count, 2))
     repeated = draw.random(count) < REPEATED
-    pairs[repeated] = pairs[(draw.random(repeated.sum()) * np.flatnonzero(repeated)).astype(int)]
+    repeated[0] = False
+    first, places = np.flatnonzero(~repeated), np.flatnonzero(repeated)
+    earlier = np.searchsorted(first, places)
+    pairs[places] = pairs[first[(draw.random(len(places)) * earlier).astype(int)]]
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{heads[a]} {tails[b]}\n" for a, b in pairs.tolist())
 
