@@ -32,8 +32,8 @@ EXAMPLES = {
     "generate-templates": """cotbert generate-templates t5-large --definitions words.tsv \\
       --output templates.txt""",
     "cluster": "cotbert cluster up --nodes 3",
-    "submit": """cotbert submit --address http://head:8265 -- \\
-      train cot-bert-base --corpus s3://bucket/corpus --output s3://bucket/runs""",
+    "submit": """cotbert submit --address http://head:8265 -- train cot-bert-base \\
+      --corpus /mnt/cotbert/corpus --output /mnt/cotbert/runs/mine""",
     "track-sync": "cotbert track-sync runs/mine",
     "recipes": "cotbert recipes cot-bert-base",
     "spaces": "cotbert spaces temperature",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipelines.options.declare import (
@@ -22,7 +23,16 @@ OnAdded = Callable[[Declared, argparse.Action], None]
 
 def value_type(one: Declared) -> Callable[[str], Any] | None:
     """Return the function that converts an argument to a value; None keeps the text."""
-    return None if one.kind is str else one.kind
+    return _local_path if one.kind is Path else None if one.kind is str else one.kind
+
+
+def _local_path(text: str) -> Path:
+    """Return a path; an address is refused, of which `Path` would make a folder named `s3:`."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is an address: give a path on a local disk or on storage that is mounted"
+        )
+    return Path(text)
 
 
 def add_arguments(
