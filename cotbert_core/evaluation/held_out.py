@@ -209,12 +209,11 @@ def _own_ranks(
     """Return the ranks (q,) of each query's own target by scores (q, U).
 
     own: (q,) that target. left_out: (q,) the first target of its document. others: (c,) the targets
-    that it competes with, except these two. A tie with another target, or a score of NaN, counts
-    against the query.
+    that it competes with, except these two. A tie with another target counts against the query.
     """
     rows = np.arange(len(scores))
     mine = scores[rows, own][:, None]
-    nearer = ~(scores < mine - TIE)
+    nearer = scores >= mine - TIE
     nearer[rows, own] = nearer[rows, left_out] = False
     if len(others) < scores.shape[1]:
         nearer = nearer[:, others]

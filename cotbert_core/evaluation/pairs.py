@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.geometry import alignment, uniformity
+from cotbert_core.files import read_text
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -18,7 +21,10 @@ COLUMNS = ("score", "sentence1", "sentence2")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sentence pairs left[i], right[i] with grades gold[i], 0 (unrelated) to 5 (same meaning)."""
+    """Sentence pairs left[i], right[i] with grades gold[i], 0 (unrelated) to 5 (same meaning).
+
+    On another scale only the alignment has no meaning.
+    """
 
     left: list[str]
     right: list[str]
@@ -26,6 +32,12 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.left)
+
+    def numbers(self, known: dict[tuple[str, ...], int]) -> np.ndarray:
+        """Return a number for each pair, (N,), the same for equal pairs and from 0 in the order of
+        the first ones. known: the numbers so far, to which new ones are added."""
+        sides = zip(self.left, self.right, strict=True)
+        return np.array([known.setdefault(tuple(sorted(pair)), len(known)) for pair in sides], int)
 
 
 @dataclass(frozen=True)
@@ -51,21 +63,24 @@ def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"pairs file {str(path)!r} does not exist: give a tab-separated file")
+    lines = io.StringIO(read_text(path, "pairs file"))
+    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    names = rows.fieldnames or ()
+    missing = [c for c in COLUMNS if c not in names]
+    if missing:
+        raise UserError(
+            f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must be "
+            "the column names score, sentence1 and sentence2, separated by tabs"
+        )
     left, right, gold = [], [], []
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        missing = [c for c in COLUMNS if c not in (rows.fieldnames or ())]
-        if missing:
-            raise UserError(
-                f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must be "
-                "the column names score, sentence1 and sentence2, separated by tabs"
-            )
-        for row in rows:
-            if split is not None and row.get("split", split) != split:
-                continue
-            left.append(_text(row["sentence1"], path, rows.line_num))
-            right.append(_text(row["sentence2"], path, rows.line_num))
-            gold.append(_grade(row["score"], path, rows.line_num))
+    for row in rows:
+        if "split" in names and row["split"] is None:
+            raise UserError(f"{path}, line {rows.line_num}: it has no split: give all columns")
+        if split is not None and row.get("split", split) != split:
+            continue
+        left.append(_text(row["sentence1"], path, rows.line_num))
+        right.append(_text(row["sentence2"], path, rows.line_num))
+        gold.append(_grade(row["score"], path, rows.line_num))
     if len(set(gold)) < 2:
         raise UserError(
             f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "
@@ -83,9 +98,16 @@ def _text(value: str | None, path: Path, line: int) -> str:
 
 def _grade(value: str | None, path: Path, line: int) -> float:
     try:
-        return float(value or "")
+        return finite(value or "")
     except ValueError:
         raise UserError(f"{path}, line {line}: score is {value!r}: give a number") from None
+
+
+def finite(text: str) -> float:
+    """Return a grade as a number; ValueError if it is none, or infinite or NaN."""
+    if not math.isfinite(grade := float(text)):
+        raise ValueError(f"{text!r} is not finite")
+    return grade
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -103,17 +125,26 @@ def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
 
 
 def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
-    """Return the vectors of each group of sentences; each distinct sentence is encoded once."""
+    """Return the vectors of each group of sentences; each distinct sentence is encoded once.
+
+    Raises UserError for vectors that are not finite, of which no score means anything.
+    """
     place: dict[str, int] = {}
     rows = [np.array([place.setdefault(s, len(place)) for s in group], int) for group in groups]
     vectors = encode(list(place))
+    if not np.isfinite(vectors).all():
+        raise UserError(
+            "the encoder gives vectors that are not finite, so its training has diverged: use the "
+            "model of an earlier step"
+        )
     return [vectors[r] for r in rows]
 
 
 def score_pairs(encode: Encode, pairs: Pairs) -> PairScores:
     """Return Spearman and geometry of an encoder on graded pairs.
 
-    Alignment is over pairs with a grade above 4, uniformity over all distinct sentences.
+    Alignment is over pairs with a grade above 4, as on the STS scale from 0 to 5, and uniformity
+    over all distinct sentences.
     """
     distinct = dict.fromkeys([*pairs.left, *pairs.right])
     left, right, vectors = encode_distinct(encode, pairs.left, pairs.right, [*distinct])

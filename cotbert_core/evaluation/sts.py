@@ -7,7 +7,7 @@ size-weighted mean of the subsets' scores are reported too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation.pairs import Encode, Pairs, cosines, encode_distinct, spearman
+from cotbert_core.evaluation.pairs import Encode, Pairs, cosines, encode_distinct, finite, spearman
 
 _SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -28,10 +28,14 @@ _SUBSETS = {
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predicted similarities (`cosine`) and gold scores of N pairs, each (N,)."""
+    """The predicted similarities (`cosine`) and gold scores of N pairs, each (N,).
+
+    number: of each pair, the same for equal pairs, counted from 0; None if all pairs differ.
+    """
 
     cosine: np.ndarray
     gold: np.ndarray
+    number: np.ndarray | None = None
 
 
 Subsets = dict[str, Predicted]
@@ -64,19 +68,27 @@ def _load_subset(home: Path, name: str) -> Pairs:
 
 def _load_stsb(folder: Path, split: str) -> dict[str, Pairs]:
     path = folder / "STSBenchmark" / _STSB[split]
-    fields = [line.split("\t") for line in _lines(path)]
-    return {"all": _pairs([(f[5], f[6], f[4]) for f in fields if len(f) > 6], path)}
+    return {"all": _columns(path, _lines(path), (5, 6, 4))}
 
 
 def _load_sick(folder: Path, split: str) -> dict[str, Pairs]:
     path = folder / _SICK[split]
-    header, *fields = [line.split("\t") for line in _lines(path)]
+    header, *lines = _lines(path)
+    names = header.split("\t")
     wanted = ("sentence_A", "sentence_B", "relatedness_score")
-    missing = [name for name in wanted if name not in header]
+    missing = [name for name in wanted if name not in names]
     if missing:
         raise UserError(f"{path} has no column {missing[0]!r}: give SICK's annotated files")
-    left, right, gold = (header.index(name) for name in wanted)
-    return {"all": _pairs([(f[left], f[right], f[gold]) for f in fields if len(f) > gold], path)}
+    return {"all": _columns(path, lines, tuple(map(names.index, wanted)))}
+
+
+def _columns(path: Path, lines: Sequence[str], columns: tuple[int, ...]) -> Pairs:
+    """Return pairs from tab-separated lines. columns: numbers of left, right and gold."""
+    fields = [line.split("\t") for line in lines]
+    if any(len(row) <= max(columns) for row in fields):
+        raise UserError(f"{path} has a line with too few columns: download the task again")
+    left, right, gold = columns
+    return _pairs([(row[left], row[right], row[gold]) for row in fields], path)
 
 
 def _lines(path: Path) -> list[str]:
@@ -90,7 +102,7 @@ def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
     """Return pairs with all white space in sentences folded to single blanks."""
     rows = list(rows)
     try:
-        gold = np.array([float(score) for _, _, score in rows])
+        gold = np.array([finite(score) for _, _, score in rows])
     except ValueError as error:
         raise UserError(f"{path}: {error}: a score must be a number") from None
     join = [(" ".join(left.split()), " ".join(right.split())) for left, right, _ in rows]
@@ -142,18 +154,26 @@ def predict_sts(
     subsets = [pairs for task in data.values() for pairs in task.values()]
     sides = [side for pairs in subsets for side in (pairs.left, pairs.right)]
     vectors = iter(encode_distinct(encode, *sides))
+    return {task: _predicted(subsets, vectors) for task, subsets in data.items()}
+
+
+def _predicted(subsets: dict[str, Pairs], vectors: Iterator[np.ndarray]) -> Subsets:
+    """Return the similarities of a task's pairs. vectors: of the left and right sides in turn."""
+    known: dict[tuple[str, ...], int] = {}
     return {
-        task: {n: Predicted(cosines(next(vectors), next(vectors)), p.gold) for n, p in s.items()}
-        for task, s in data.items()
+        name: Predicted(cosines(next(vectors), next(vectors)), pairs.gold, pairs.numbers(known))
+        for name, pairs in subsets.items()
     }
 
 
 def pooled(subsets: Subsets) -> Predicted:
     """Return all pairs of a task together, the papers' setting `all`."""
     parts = list(subsets.values())
+    numbers = [part.number for part in parts if part.number is not None]
     return Predicted(
         np.concatenate([part.cosine for part in parts]),
         np.concatenate([part.gold for part in parts]),
+        np.concatenate(numbers) if len(numbers) == len(parts) else None,
     )
 
 

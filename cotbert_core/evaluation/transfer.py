@@ -181,11 +181,6 @@ def _score(
     from threadpoolctl import threadpool_limits
 
     features = [_features([next(vectors) for _ in part.sides]) for part in parts.values()]
-    if not all(np.isfinite(rows).all() for rows in features):
-        raise UserError(
-            f"{task}: the encoder gives vectors that are not finite, so its training has diverged: "
-            "use the model of an earlier step"
-        )
     outcome = Outcome()
     # Threads do not speed up products of this size.
     with threadpool_limits(1):

@@ -29,6 +29,7 @@ SUBSETS = {
     "STS13": ("FNWN", "headlines", "OnWN"),
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
+SICK_HEADER = "pair_ID\trelatedness_score\tsentence_A\tentailment_judgment\tsentence_B"
 
 
 def encode(sentences):
@@ -95,8 +96,7 @@ def senteval(tmp_path_factory):
         write(stsb / f"sts-{split}.csv", rows)
     truth["SICK-R"] = {"all": made_pairs("sick", 15)}
     rows = [f"{i}\t{s}\t{a}\tX\t{b}" for i, (a, b, s) in enumerate(truth["SICK-R"]["all"])]
-    header = "pair_ID\trelatedness_score\tsentence_A\tentailment_judgment\tsentence_B"
-    write(folder / "SICK/SICK_test_annotated.txt", [header, *rows])
+    write(folder / "SICK/SICK_test_annotated.txt", [SICK_HEADER, *rows])
     return folder, truth
 
 
@@ -220,6 +220,9 @@ def test_what_is_missing_is_named(senteval, tmp_path):
     [
         ("STS/STS13-en-test/STS.gs.FNWN.txt", ["1.0"], "6 lines and STS.gs.FNWN.txt 1"),
         ("STS/STS13-en-test/STS.gs.OnWN.txt", ["high"] * 12, "a score must be a number"),
+        ("STS/STS13-en-test/STS.gs.OnWN.txt", ["nan"] * 12, "'nan' is not finite: a score must be"),
+        ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t1\ta"], "a line with too few columns"),
+        ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\t3\ta\tX"], "too few columns"),
         ("SICK/SICK_test_annotated.txt", ["pair_ID\tsentence_A"], "no column 'sentence_B'"),
     ],
 )
@@ -227,7 +230,7 @@ def test_files_that_are_not_sentevals_are_refused(senteval, tmp_path, name, line
     folder = Path(shutil.copytree(senteval[0], tmp_path / "copy"))
     write(folder / name, lines)
     with pytest.raises(UserError, match=fault):
-        evaluate_sts(encode, folder, ["STS13" if "STS13" in name else "SICK-R"])
+        evaluate_sts(encode, folder, ["STS13", "STS-B", "SICK-R"])
 
 
 def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
@@ -237,7 +240,9 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
     assert (pairs.left, pairs.right) == (['a "b"', "f"], ["c", "g h"])
     assert pairs.gold.tolist() == [1.5, 3.0]
     assert len(read_pairs(path)) == 3
-    plain = write(tmp_path / "plain.tsv", ["score\tsentence1\tsentence2", "1\ta\tb", "2\tc\td"])
+    plain = write(
+        tmp_path / "plain.tsv", ["\ufeffscore\tsentence1\tsentence2", "1\ta\tb", "2\tc\td"]
+    )
     assert len(read_pairs(plain, "dev")) == 2
 
 
@@ -246,6 +251,9 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
     [
         (["score\tsentence1\ttext", "1\ta\tb"], "no column 'sentence2'"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "x\tc\td"], "line 3: score is 'x'"),
+        (["score\tsentence1\tsentence2", "1\ta\tb", "nan\tc\td"], "line 3: score is 'nan'"),
+        (["score\tsentence1\tsentence2", "1\ta\tb", "inf\tc\td"], "line 3: score is 'inf'"),
+        (["score\tsentence1\tsentence2\tsplit", "1\ta\tb"], "line 2: it has no split"),
         (["score\tsentence1\tsentence2", "1\ta\t  "], "line 2: a sentence is empty"),
         (["score\tsentence1\tsentence2", "1\ta"], "line 2: a sentence is empty"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "1\tc\td"], "2 pairs with 1 different"),
@@ -255,7 +263,20 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
 )
 def test_a_bad_pairs_file_is_reported(tmp_path, lines, fault):
     with pytest.raises(UserError, match=fault):
-        read_pairs(write(tmp_path / "pairs.tsv", lines))
+        read_pairs(write(tmp_path / "pairs.tsv", lines), "dev")
+
+
+def test_a_pairs_file_in_another_encoding_is_reported(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes("score\tsentence1\tsentence2\n1\tcafé\tb\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"pairs file '.*' cannot be read .*utf-8"):
+        read_pairs(path)
+
+
+def test_vectors_that_are_not_finite_have_no_score():
+    pairs = Pairs(["a", "b", "c"], ["d", "e", "f"], np.array([1.0, 2.0, 3.0]))
+    with pytest.raises(UserError, match="not finite, so its training has diverged"):
+        score_pairs(lambda texts: np.where(np.arange(len(texts)) == 3, np.nan, 1.0)[:, None], pairs)
 
 
 def test_real_tasks_equal_scoring_by_hand(shared):

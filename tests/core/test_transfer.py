@@ -314,12 +314,10 @@ def test_a_broken_file_is_reported_by_its_line(senteval, tmp_path, task, path, l
         evaluate_transfer(lambda _: pytest.fail("encoded"), tmp_path, [task])
 
 
-def test_a_fit_that_is_stopped_early_is_counted_and_vectors_are_finite(monkeypatch, senteval):
+def test_a_fit_that_is_stopped_early_is_counted(monkeypatch, senteval):
     monkeypatch.setattr(logistic, "MAX_STEPS", 2)
     # Six on the way, and the last.
     assert evaluate_transfer(encode, senteval, ["SST2"])["SST2"]["unconverged"] == 7
-    with pytest.raises(UserError, match="SST2: the encoder gives vectors that are not finite"):
-        evaluate_transfer(lambda s: encode(s) * np.nan, senteval, ["SST2"])
 
 
 def test_real_tasks(shared):
