@@ -1,10 +1,10 @@
 """Confidence intervals of a Spearman correlation: percentile bootstrap over sentence pairs.
 
-Pairs are sampled with replacement and ranked again in each resample, with ties at their mean rank.
-Resamples are not sorted: if one has pair i w_i times, the mean rank of equal values is the number
-of smaller values plus half the number of equal ones, which follows from one sort of the values and
-the counts w. 1,000 resamples of 3,000 pairs take 0.07 s, compared with 0.74 s for scipy's spearmanr
-in a loop (one core of an Intel Xeon).
+Pairs are sampled with replacement, equal ones together, and ranked again in each resample, with
+ties at their mean rank. Resamples are not sorted: if one has pair i w_i times, the mean rank of
+equal values is the number of smaller values plus half the number of equal ones, which follows from
+one sort of the values and the counts w. 1,000 resamples of 3,000 pairs take 0.07 s, compared with
+0.74 s for scipy's spearmanr in a loop (one core of an Intel Xeon).
 
 Letters: N pairs, R resamples, V distinct values.
 """
@@ -52,19 +52,26 @@ def seed_of(name: str) -> tuple[int, int]:
 
 
 def resampled_spearman(
-    predicted: np.ndarray, gold: np.ndarray, resamples: int, seed: int | Sequence[int] = SEED
+    predicted: np.ndarray,
+    gold: np.ndarray,
+    resamples: int,
+    seed: int | Sequence[int] = SEED,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the Spearman x 100 of R resamples, (R,). predicted, gold: (N,).
 
-    The resamples depend only on N and the seed, so two models with scores on the same pairs get the
-    same resamples. A resample with one distinct value has no correlation and gives NaN.
+    groups: (N,) numbers of the groups, from 0, which are resampled as wholes; None if each pair is
+    a group. The resamples depend only on the groups and the seed, so two models with scores on the
+    same pairs get the same resamples. A resample with one distinct value has no correlation and
+    gives NaN.
     """
+    group = np.arange(len(gold)) if groups is None else groups
     # Sorted by grade, so that only the predictions need to be gathered.
     order = np.argsort(gold, kind="stable")
     ranks, by_gold = _Ranks(predicted[order]), _Ranks(gold[order])
     found = []
-    for counts in _counts(len(gold), resamples, seed):
-        mine = counts[:, order]
+    for counts in _counts(int(group.max()) + 1, resamples, seed):
+        mine = counts[:, group[order]]
         x, y = ranks.centred(mine), by_gold.centred(mine)
         weighted = mine * x
         above = np.einsum("rn,rn->r", weighted, y)
@@ -141,8 +148,8 @@ class _Ranks:
         self._group[self._order] = np.cumsum(first) - 1
 
     def centred(self, counts: np.ndarray) -> np.ndarray:
-        """Return the ranks (R, N) minus their mean, (N + 1) / 2. counts: (R, N)."""
+        """Return the ranks (R, N) minus their mean in each resample. counts: (R, N)."""
         held = np.add.reduceat(counts[:, self._order], self._starts, axis=1)  # (R, V)
         ranks = np.cumsum(held, axis=1) - held / 2
-        ranks -= counts.shape[1] / 2
+        ranks -= counts.sum(axis=1, keepdims=True) / 2
         return np.asarray(ranks[:, self._group])

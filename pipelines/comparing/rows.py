@@ -16,6 +16,7 @@ from pipelines.comparing.untrained import open_readout
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.scoring import AVERAGE, score_of
 from pipelines.reports import compare_page
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
@@ -48,7 +49,7 @@ def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str
     encode = open_readout(name, comparison.settings, corpus)
     seconds = time.monotonic() - started
     mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
-    tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
+    tests = [score_of(comparison.tasks.scores(encode)[AVERAGE])] if comparison.tasks else []
     return _row(name, compare_page.NOT_TRAINED, mean, [mean], tests, [seconds])
 
 
@@ -62,7 +63,7 @@ def untouched_rows(
         tests = []
         if tasks is not None:
             encode = baseline.open(encoder, encoders[encoder])
-            tests = [tasks.scores(encode)["average"]]
+            tests = [score_of(tasks.scores(encode)[AVERAGE])]
         name, score = f"untouched{of}: {baseline.reading}", baseline.score
         rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, seconds=[0.0]))
     return rows
@@ -112,7 +113,7 @@ def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
     if not path.is_file():
         options = EvaluateOptions(str(folder / "model"), tasks.folder, tasks=",".join(tasks.sts))
         evaluate(options, path, parent)
-    return float(read_json(path)["average"])
+    return score_of(read_json(path)[AVERAGE])
 
 
 def _row(

@@ -63,7 +63,7 @@ class EvaluationData:
         scored = Scored()
         if self.tasks is not None:
             self.tasks.score_into(scored, encode, resamples)
-        splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
+        splits = {name: (score_pairs(encode, p), p) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
             found = score_searches(encode, self.held_out, for_queries, self.dev)

@@ -5,13 +5,14 @@ Shapes: R resamples, N pairs or examples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import EncoderScores, HeldOut, HeldOutScores, PairScores
+from cotbert_core.evaluation import EncoderScores, HeldOut, HeldOutScores, Pairs, PairScores
 from cotbert_core.evaluation.bootstrap import (
     interval,
     resampled_mean,
@@ -54,7 +55,8 @@ class Scored:
     predicted: dict[str, Predicted] = field(default_factory=dict)
 
     def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
-        """Add an entry, with an interval if it was resampled."""
+        """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON."""
+        entry = without_nan(entry)
         score = next(key for key in entry if key in SCORES)
         ends = dict(zip(("low", "high"), ends_of(resampled), strict=True)) if len(resampled) else {}
         rest = {key: value for key, value in entry.items() if key != score}
@@ -63,8 +65,9 @@ class Scored:
             self.resampled[name] = resampled
 
     def add_average(self, name: str, tasks: list[str]) -> None:
-        """Add the mean of the tasks' entries, whose resamples are independent."""
-        self.entries[name] = float(np.mean([score_of(self.entries[task]) for task in tasks]))
+        """Add the mean of the tasks' entries. Its interval takes the tasks as independent."""
+        mean = float(np.mean([score_of(self.entries[task]) for task in tasks]))
+        self.entries[name] = without_nan(mean)
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
@@ -72,11 +75,18 @@ class Scored:
             self.entries |= {f"{name}_{end}": value for end, value in ends}
 
 
+def without_nan(value: Any) -> Any:
+    """Return a value for JSON, which has no NaN: an undefined number becomes None."""
+    if isinstance(value, Mapping):
+        return {key: without_nan(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def score_of(entry: Any) -> float:
-    """Return the score x 100 of an entry, or an average, which is a number itself."""
-    if not isinstance(entry, Mapping):
-        return float(entry)
-    return float(next(entry[key] for key in SCORES if key in entry))
+    """Return the score x 100 of an entry, or an average, which is a number itself; NaN for None."""
+    if isinstance(entry, Mapping):
+        entry = next(entry[key] for key in SCORES if key in entry)
+    return math.nan if entry is None else float(entry)
 
 
 def measure_of(entry: Mapping[str, Any]) -> str:
@@ -87,21 +97,16 @@ def measure_of(entry: Mapping[str, Any]) -> str:
 
 
 def ends_of(resampled: np.ndarray) -> list[float | None]:
-    """Return low and high of the interval, None instead of NaN, which JSON lacks."""
+    """Return low and high of the interval, or None twice if no resample has a correlation."""
     ends = interval(resampled)
-    return [None if np.isnan(end) else end for end in (ends.low, ends.high)]
+    return [without_nan(ends.low), without_nan(ends.high)]
 
 
 def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> None:
     """Add STS tasks and their average. A task's pairs are resampled from all of its subsets."""
     for task, subsets in predicted.items():
-        together, entry = pooled(subsets), score_subsets(subsets)
-        if resamples and entry["subsets"]:
-            entry["subset_intervals"] = {
-                name: ends_of(_resampled(f"{task}.{name}", part, resamples))
-                for name, part in subsets.items()
-            }
-        scored.add(task, entry, _resampled(task, together, resamples))
+        together = pooled(subsets)
+        scored.add(task, score_subsets(subsets), _resampled(task, together, resamples))
         scored.predicted[task] = together
     scored.add_average(AVERAGE, list(predicted))
 
@@ -115,15 +120,15 @@ def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -
 
 
 def add_pairs(
-    scored: Scored, splits: Mapping[str, tuple[PairScores, np.ndarray]], resamples: int
+    scored: Scored, splits: Mapping[str, tuple[PairScores, Pairs]], resamples: int
 ) -> None:
-    """Add graded pairs. splits: scores and gold grades of each split."""
-    for split, (scores, gold) in splits.items():
-        name, predicted = f"pairs-{split}", Predicted(scores.cosine, gold)
+    """Add graded pairs. splits: scores and pairs of each split."""
+    for split, (scores, pairs) in splits.items():
+        name = f"pairs-{split}"
+        predicted = Predicted(scores.cosine, pairs.gold, pairs.numbers({}))
         entry = {
             "spearman": scores.spearman,
-            # JSON has no NaN: without a pair graded above 4 there is no alignment.
-            "alignment": None if np.isnan(scores.alignment) else scores.alignment,
+            "alignment": scores.alignment,  # NaN without a pair graded above 4
             "uniformity": scores.uniformity,
             "pairs": len(scores.cosine),
         }
@@ -165,4 +170,5 @@ def add_held_out(
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:
-    return resampled_spearman(predicted.cosine, predicted.gold, resamples, seed_of(name))
+    cosine, gold, groups = predicted.cosine, predicted.gold, predicted.number
+    return resampled_spearman(cosine, gold, resamples, seed_of(name), groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from pipelines.evaluating.published import (
     beside,
 )
 from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, Scored, measure_of, score_of
-from pipelines.recording.metric_names import SUBSETS
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ def tables(result: Mapping[str, Any], models: Sequence[Model]) -> list[Table]:
             "Transfer tasks", TRANSFER_COLUMNS, TRANSFER_AVERAGE, TRANSFER, models, "Accuracy x 100"
         ),
         _others(models),
-        _subsets(models),
     ]
     return [table for table in made if table.rows]
 
@@ -155,25 +154,8 @@ def _others(models: Sequence[Model]) -> Table:
     return Table("Other tasks", header, rows)
 
 
-def _subsets(models: Sequence[Model]) -> Table:
-    header = ("task", "subset", *(model.label for model in models))
-    rows = []
-    for task, entry in models[0].result.items():
-        subsets = entry.get(SUBSETS, {}) if isinstance(entry, Mapping) else {}
-        for name in subsets:
-            cells = [_subset_cell(model.result[task], name) for model in models]
-            rows.append((task, name, *cells))
-    return Table("Subsets", header, rows, "Spearman x 100 of each subset, with its interval.")
-
-
-def _subset_cell(entry: Mapping[str, Any], name: str) -> str:
-    ends = entry.get("subset_intervals", {}).get(name)
-    score = _digits(entry[SUBSETS][name])
-    return f"{score} ({_range(*ends)})" if ends else score
-
-
 def _digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None or math.isnan(value) else f"{value:.2f}"
 
 
 def _range(low: float | None, high: float | None, sign: str = "") -> str:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import bootstrap as scipy_bootstrap
 from scipy.stats import rankdata, spearmanr
 
-from cotbert_core.evaluation import bootstrap
+from cotbert_core.evaluation import Pairs, bootstrap
 from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
 
 
@@ -114,6 +114,22 @@ def test_tasks_have_seeds_of_their_own():
     ]
     assert (runs[0] == runs[1]).all()
     assert (runs[0] != runs[2]).any()
+
+
+def test_equal_pairs_are_resampled_together():
+    predicted, gold = graded(40, seed=6)
+    pairs = Pairs([str(n % 25) for n in range(40)], ["other"] * 40, gold)
+    numbers = pairs.numbers({})
+    assert numbers.tolist() == [n % 25 for n in range(40)]
+    members = [np.flatnonzero(numbers == number) for number in range(25)]
+    places = [np.concatenate([members[n] for n in row]) for row in drawn(25, 50, 4)]
+    found = resampled_spearman(predicted, gold, 50, 4, numbers)
+    np.testing.assert_allclose(found, slow(predicted, gold, places), atol=1e-9)
+    alone = resampled_spearman(predicted, gold, 50, 4)
+    assert not np.allclose(found, alone)
+    assert (resampled_spearman(predicted, gold, 50, 4, np.arange(40)) == alone).all()
+    turned = Pairs(["a", "b", "a"], ["b", "a", "c"], np.arange(3.0))
+    assert turned.numbers({("b", "c"): 0}).tolist() == [1, 1, 2]
 
 
 def test_values_of_a_group_are_resampled_together():
