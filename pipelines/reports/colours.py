@@ -1,7 +1,7 @@
 """The colours of pages and plots: each has a name, and a shade for light and for dark pages.
 
 A colour means the same in all plots of a page: blue is a trained model, orange the one that was
-chosen, ink what it is compared with. The other colours are for lines that have a legend.
+chosen, ink what it is compared with.
 """
 
 from __future__ import annotations
@@ -19,16 +19,9 @@ SHADES = {
     "ink": ("#1f2933", "#e4e7eb"),
     "blue": ("#2563a8", "#6aa9ec"),
     "orange": ("#c2571a", "#f4995d"),
-    "teal": ("#0f766e", "#4fd1c5"),
-    "purple": ("#7c3aed", "#b79cf7"),
-    "gold": ("#a16207", "#e6c14a"),
-    "pink": ("#be185d", "#f58fb9"),
-    "green": ("#4d7c0f", "#a5d66f"),
-    "brown": ("#7a4a2b", "#d3a78a"),
 }
 PAGE, GRID, GREY = (SHADES[name][0] for name in ("page", "line", "axis"))
 INK, BLUE, ORANGE = (SHADES[name][0] for name in ("ink", "blue", "orange"))
-LINES = tuple(SHADES[name][0] for name in ("teal", "purple", "gold", "pink", "green", "brown"))
 
 _NAMES = {light: name for name, (light, _) in SHADES.items()}
 _LIGHT = re.compile(f"(?<=: )({'|'.join(_NAMES)})")

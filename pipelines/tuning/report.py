@@ -12,8 +12,7 @@ from pipelines.recording.metric_names import BASELINE
 from pipelines.reports import html_page, training_page
 from pipelines.runtime.progress import clock
 from pipelines.training.baseline import baseline_line, baseline_sentence
-from pipelines.tuning.dropout_curve import dropout_curve
-from pipelines.tuning.plots import setting_panels
+from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
@@ -37,9 +36,6 @@ from pipelines.tuning.tables import (
 from pipelines.tuning.trial_plan import SEED
 
 BEST = "the best trial"
-DROPOUT_NOTE = (
-    "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation."
-)
 
 
 def write_sweep_report(
@@ -53,12 +49,11 @@ def write_sweep_report(
     best = (result.get("best") or {}).get("name")
     sections = [
         ("Summary", _summary(result)),
-        ("Score against each setting", setting_panels(trials, best, baseline_line(result))),
+        ("Score against each setting", setting_plots(trials, best, baseline_line(result))),
         *(
             (f"By {name}", _compared(trials, name, published, source))
             for name in comparable(trials, published)
         ),
-        ("Score against dropout", _with_note(dropout_curve(trials), DROPOUT_NOTE)),
         ("Trials", _trials(trials)),
     ]
     note = f"A sweep of cotbert over recipe {result['recipe']}."

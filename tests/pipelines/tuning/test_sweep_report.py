@@ -12,12 +12,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.figure import Figure
 
 from pipelines.reports import plots as plots_module
-from pipelines.tuning.axes import setting_axis
-from pipelines.tuning.dropout_curve import dropout_curve
-from pipelines.tuning.plots import setting_panels
+from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.report import write_sweep_report
 from pipelines.tuning.sampled_trials import sorted_trials, status_counts, text
 from pipelines.tuning.tables import compared_rows, trials_table, write_trials_csv
@@ -159,46 +156,31 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
 
 
 @pytest.mark.drawn
-def test_every_setting_has_a_panel_and_the_signs_are_counted():
-    picture = setting_panels(temperatures(), "0000")
+def test_every_setting_has_a_plot_with_a_point_for_each_trial_that_has_a_score():
+    picture = setting_plots(temperatures(), "0000")
     assert picture.count('<g id="axes_') == 2
-    shown = texts(picture)
-    labels = {"best", "finished (8)", "stopped early (2)", "1 failed, 1 without a score"}
-    assert labels | {"mean of finished", "before training (30.5, below the axis)"} <= set(shown)
-    assert {KEY, "method.denoising", "pad", "none"} <= set(shown)
+    expected = {"best", "finished", "stopped early or unfinished", KEY, "method.denoising"}
+    assert expected | {"pad", "none"} <= set(texts(picture))
     hover = "trial 0000, finished: 80.00; method.temperature=0.01 method.denoising=pad"
     assert picture.count(f"<title>{hover}</title>") == 2, "in the plot of each setting"
-    near = [t | {"dev_spearman_before": 78.9 + (n % 2)} for n, t in enumerate(temperatures())]
-    assert "before training (78.9 to 79.9)" in texts(setting_panels(near))
+    assert picture.count("<title>trial ") == 2 * 10
 
 
 @pytest.mark.drawn
-def test_long_names_have_a_picture_of_their_own():
+def test_values_that_are_no_numbers_have_a_row_each_the_best_first():
     names = [f"variant {n} which has a long name" for n in range(12)]
     settings = [{"variant": name, "method.layers": 12 + n} for n, name in enumerate(names)]
-    pictures = setting_panels([trial(n, one, 80 + n) for n, one in enumerate(settings)])
+    pictures = setting_plots([trial(n, one, 80 + n) for n, one in enumerate(settings)])
     assert pictures.count('<g id="axes_') == 2
-    assert {*names} <= set(texts(pictures))
-    assert texts(pictures).index("method.layers") < texts(pictures).index("variant")
-
-
-def test_a_setting_that_spans_much_has_a_logarithmic_axis_and_a_grid_its_values_as_ticks():
-    def axis(*numbers):
-        axes = Figure().subplots()
-        setting_axis(axes, numbers)
-        return axes
-
-    wide, narrow = [(0.01, 0.05, 0.3), (1e-6, 1e-4)], [(0.01, 0.2), (0.0, 0.1, 5.0), (0.05,)]
-    assert {axis(*numbers).get_xscale() for numbers in wide} == {"log"}
-    assert {axis(*numbers).get_xscale() for numbers in narrow} == {"linear"}
-    assert list(axis(0.8, 0.825, 0.85, 0.875, 0.9).get_xticks()) == [0.8, 0.825, 0.85, 0.875, 0.9]
-    assert 0.0011 not in axis(0.001, 0.0011, 0.01).get_xticks(), "its label would touch another"
+    shown = texts(pictures)
+    assert [text for text in shown if text in names] == names[::-1]
+    assert shown.index("method.layers") < shown.index("variant")
 
 
 @pytest.mark.drawn
 def test_a_template_is_no_formula():
     trials = [trial(n, {"templates.anchor": t}, 80) for n, t in enumerate(("$x$ & <[X]>", "$"))]
-    picture = setting_panels(trials)
+    picture = setting_plots(trials)
     assert {"$x$ &amp; &lt;[X]&gt;", "$"} <= set(texts(picture))
 
 
@@ -222,16 +204,6 @@ def test_variants_stand_beside_the_papers_figures(tmp_path):
     spread = statistics.stdev([78.5, 79.5, 78.5, 79.5])
     assert ["0.85", f"79.00 ± {spread:.2f}", "4", "79.33"] in page.rows
     assert "By method.layers" not in page.headings
-
-
-@pytest.mark.drawn
-def test_the_dropout_curve_has_a_line_for_each_depth(tmp_path):
-    shown = texts(dropout_curve(decoders()))
-    depths = {f"method.layers={n}" for n in (12, 14)}
-    assert {"method.dropout", *depths, "0.8", "0.85", "0.9"} <= {*shown}
-    assert "Score against dropout" in page_of(tmp_path, decoders()).headings
-    stopped = [t | {"status": "stopped"} for t in decoders()]
-    assert dropout_curve(temperatures()) == dropout_curve(stopped) == ""
 
 
 @pytest.mark.parametrize("metric", ["spearman", "found_first"])
@@ -260,13 +232,15 @@ def test_the_baseline_of_a_sweep_is_shown(tmp_path, height, metric):
 def test_the_baseline_lies_within_the_axis(monkeypatch, height):
     figures = []
     monkeypatch.setattr(plots_module, "svg", lambda figure: figures.append(figure) or "")
-    setting_panels(temperatures(), "0000", ("untouched: mean pooling", height))
-    drawn = [axes for figure in figures for axes in figure.axes]
-    assert len(drawn) == 2
-    for axes in drawn:
-        low, high = axes.get_ylim()
+    setting_plots(temperatures(), "0000", ("untouched: mean pooling", height))
+    numbers, rows = [axes for figure in figures for axes in figure.axes]
+    for axis, lines in (
+        (numbers.yaxis, [line.get_ydata() for line in numbers.get_lines()]),
+        (rows.xaxis, [line.get_xdata() for line in rows.get_lines()]),
+    ):
+        low, high = axis.get_view_interval()
         assert low < height < high
-        assert any(list(line.get_ydata()) == [height, height] for line in axes.get_lines())
+        assert [height, height] in [list(line) for line in lines]
 
 
 def test_trials_csv_gives_back_what_was_sampled(tmp_path):
@@ -303,7 +277,7 @@ def test_two_hundred_trials_are_folded_and_two_are_not(tmp_path):
     assert "<td>0000</td>" in folded
     rows = [row[0] for row in page.rows if re.fullmatch(r"\d{4}", row[0]) and len(row) > 3]
     assert len(set(rows)) == 200
-    assert "templates.anchor has 200 values; the 30 with the best trials are shown." in html
+    assert "templates.anchor has 180 values with a score; the 30 best are shown." in html
     assert len(html) < 1_500_000
     page_of(tmp_path, [one(n) for n in range(2)])
     assert "<details>" not in (tmp_path / "report.html").read_text()
