@@ -23,6 +23,8 @@ LEAST_SHARE = 0.01
 MOST_FILES = 5
 # Lines read before the first that is not UTF-8, to see whether the rest of the file is.
 LINES_BEFORE = 100_000
+# Reasons with a warning even for a single row.
+_ALWAYS = ("invalid_utf8", "invalid_encoding", "unclosed_quote")
 # Reasons without a warning: any text file has empty lines, and SICK has sentences without partners.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
@@ -92,7 +94,7 @@ class LostRows:
 
     def _needs_warning(self, name: str) -> bool:
         lost = self._lost[name]
-        always = any(reason.endswith(("invalid_utf8", "unclosed_quote")) for reason in lost)
+        always = any(reason.endswith(_ALWAYS) for reason in lost)
         return lost.total() > LEAST_SHARE * self.read[name] or always
 
     def _warning(self, name: str) -> str:

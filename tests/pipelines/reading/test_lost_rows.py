@@ -65,6 +65,13 @@ def test_up_to_one_percent_and_empty_rows_are_no_news(tmp_path, capsys):
         assert len(warnings(capsys)) == warned
 
 
+def test_a_single_row_that_is_not_in_the_given_encoding_is_news(tmp_path, capsys):
+    path = written(tmp_path / "a.txt", "\n".join(GOOD).encode() + b"\n\x81")
+    read_texts(str(path), encoding="cp1252")
+    (warning,) = warnings(capsys)
+    assert "1 are invalid in the given encoding: give another --encoding" in warning
+
+
 def test_many_files_are_counted_together(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(lost_rows, "MOST_FILES", 2)
     for number in range(5):
