@@ -94,9 +94,10 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     tokenizer = load_tokenizer(options.encoder)
     check_max_length(options.max_length, options.encoder)
     bounds, early, hold_out = options.clean, None, options.hold_out is not None
-    if (options.documents or hold_out) and (bounds.min_tokens or bounds.max_tokens):
-        early = EarlyBounds(tokenizer.json, bounds)
     near = options.near_duplicates
+    chooses = options.documents or hold_out or options.sample or near is not None
+    if chooses and (bounds.min_tokens or bounds.max_tokens):
+        early = EarlyBounds(tokenizer.json, bounds)
     rules = Rules(options.on_invalid, cleaner, exclusion, near, hold_out, early)
     return CorpusJob(options, plan, rules, tokenizer)
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from pipelines.preparing import duplicates
 from pipelines.preparing.buckets import buckets, starts
+from pipelines.preparing.duplicates import sample_order
 from pipelines.preparing.scratch_files import PLACE, place_chunks, shard_file
 
 # A sentence that occurs in this many documents is boilerplate.
@@ -131,12 +132,12 @@ def kept_places(places: Sequence[Path], keep: Path) -> Iterator[tuple[np.ndarray
 
 
 def keep_documents(places: Sequence[Path], keep: Path, count: int, scratch: Path) -> int:
-    """Keep only the documents with the smallest ids that together have `count` sentences.
+    """Keep only the first documents in `sample_order` that together have `count` sentences.
 
     Returns the number of rows that stay.
     """
     last, left = 0, 0
-    records = (_counted(some["document"]) for _, some in kept_places(places, keep))
+    records = (_counted(sample_order(some["document"])) for _, some in kept_places(places, keep))
     for found in buckets(records, keep.stat().st_size, scratch):
         documents, sentences = _summed(found)
         upto = left + np.cumsum(sentences)
@@ -155,7 +156,7 @@ def _clear_after(places: Sequence[Path], keep: Path, last: int) -> None:
         return
     flags = np.memmap(keep, np.uint8, "r+")
     for start, some in place_chunks(places):
-        flags[start : start + len(some)][some["document"] > last] = 0
+        flags[start : start + len(some)][sample_order(some["document"]) > last] = 0
     flags.flush()
 
 

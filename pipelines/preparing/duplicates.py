@@ -22,6 +22,7 @@ CHUNK_ROWS = 1 << 20
 # The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
 KEPT = 1
 _TOP_BITS = 16
+_ODD = np.int64(0x1E3779B97F4A7C15)
 
 
 def mark_first(
@@ -61,17 +62,17 @@ def _first_of_chunks(files: Sequence[Path]) -> Iterator[np.ndarray]:
 
 
 def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
-    """Keep only the `count` rows with the smallest ids among the kept rows, whose ids are distinct.
+    """Keep only the first `count` of the kept rows in `sample_order`; their ids are distinct.
 
     Returns the number of kept rows. Reads the ids three times: to find the 1/65,536 of their range
-    that contains the largest id to keep, to find that id, and to clear the rows beyond it.
+    that contains the last id to keep, to find that id, and to clear the rows beyond it.
     """
     if not keep.stat().st_size:
         return 0
     flags = np.memmap(keep, np.uint8, "r+")
     shift = ID_BITS - _TOP_BITS
     histogram = np.zeros(1 << _TOP_BITS, np.int64)
-    for start, ids in chunks(files):
+    for start, ids in _sample_chunks(files):
         kept = ids[flags[start : start + len(ids)] == 1]
         histogram += np.bincount(kept >> shift, minlength=len(histogram))
     upto = np.cumsum(histogram)
@@ -79,14 +80,28 @@ def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
         return int(upto[-1])
     last = int(np.searchsorted(upto, count))
     among = []
-    for start, ids in chunks(files):
+    for start, ids in _sample_chunks(files):
         among.append(ids[(flags[start : start + len(ids)] == 1) & (ids >> shift == last)])
     rank = count - int(upto[last] - histogram[last]) - 1
     largest = np.partition(np.concatenate(among), rank)[rank]
-    for start, ids in chunks(files):
+    for start, ids in _sample_chunks(files):
         flags[start : start + len(ids)][ids > largest] = 0
     flush(flags)
     return count
+
+
+def sample_order(ids: np.ndarray) -> np.ndarray:
+    """Return distinct 63-bit numbers for distinct ids; the smallest are those of a sample.
+
+    Their order is not that of the ids, because held-out documents have the smallest ids: a sample
+    would contain every document that another corpus of the same input holds out.
+    """
+    order: np.ndarray = ids * _ODD & ((1 << ID_BITS) - 1)
+    return order
+
+
+def _sample_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
+    return ((start, sample_order(ids)) for start, ids in chunks(files))
 
 
 def flush(flags: np.ndarray) -> None:

@@ -93,8 +93,8 @@ class PrepareOptions:
     near_duplicates: Annotated[
         float | None,
         Option(
-            "drop a text whose Jaccard similarity to an earlier one, over 5-letter shingles, is "
-            "at least this, 0.3 to 0.99",
+            "keep one of the texts whose Jaccard similarity, over 5-letter shingles, is at least "
+            "this, 0.3 to 0.99",
             "SIMILARITY",
             group=CLEANING,
             default="keep all",

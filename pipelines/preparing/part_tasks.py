@@ -158,7 +158,8 @@ class WritePart:
         ids, *texts = (rows.column(number) for number in range(rows.num_columns))
         texts, places = (texts[:-2], texts[-2:]) if self.placed else (texts, [])
         # One token more than the part will have, to know which texts are truncated.
-        longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
+        bounds = (self.bounds.min_tokens or 0, self.bounds.max_tokens or 0)
+        longest = max(self.max_length, *bounds) + 1
         first, *others = (column.to_pylist() for column in texts)
         tokens = [tokenizer(column, longest) for column in (first, *others)]
         counts.update(vocabulary_counts(first, tokens[0], self.unknown, longest - 1))

@@ -40,7 +40,7 @@ _tokenizer = lru_cache(maxsize=1)(PlainTokenizer)
 
 @dataclass(frozen=True)
 class EarlyBounds:
-    """The token bounds applied in the first pass, before documents are chosen."""
+    """The token bounds applied in the first pass, before rows or documents are chosen."""
 
     tokenizer_json: str
     bounds: CleanOptions

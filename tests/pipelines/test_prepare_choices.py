@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
 from read_inputs import run_prepare
 
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing.duplicates import sample_order
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.storage.corpus import Corpus
 
@@ -91,8 +93,33 @@ def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, made
     assert one.manifest["dropped"] == {"duplicate": 3, "near_duplicate": 15}
     assert one.digest == two.digest
     few = made(*names, name="few", sample=10, **options)
-    assert sorted(few.texts()) == sorted(one.texts())[:10]
+    ids = np.array(list(one.texts()))
+    assert set(few.texts()) == set(ids[np.argsort(sample_order(ids))[:10]].tolist())
     assert few.manifest["sampled_out"] == 20
+    assert set(few.texts()) != set(np.sort(ids)[:10].tolist()), "these would be held out"
+
+
+def test_token_bounds_come_before_a_sample_and_the_choice_of_near_duplicates(
+    tmp_path, bert_folder, made
+):
+    """Which would otherwise choose rows that the bounds drop, and lose both of a pair."""
+    texts = ["man " * n for n in range(1, 31)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    found = made(tmp_path / "a.txt", sample=12, clean=CleanOptions(min_tokens=15)).manifest
+    assert (found["rows"], found["dropped"], found["sampled_out"]) == (12, {"min_tokens": 14}, 4)
+    words = ["man", "dog", "sea", "oil", "guitar"]
+    short = [" ".join(random.Random(n).sample(words * 2, 10)) for n in range(20)]
+    bound = int(load_tokenizer(bert_folder)(short[:1], 100).lengths[0])
+    (tmp_path / "b.txt").write_text("\n".join([*short, *(f"{text} a" for text in short)]))
+    options = {"near_duplicates": 0.8, "clean": CleanOptions(max_tokens=bound)}
+    few = made(tmp_path / "b.txt", name="few", **options)
+    assert sorted(few.texts().values()) == sorted(short)
+
+
+def test_a_least_number_of_tokens_may_be_above_the_length(tmp_path, made):
+    (tmp_path / "a.txt").write_text("\n".join("man " * n for n in (2, 9, 10, 30)))
+    corpus = made(tmp_path / "a.txt", max_length=4, clean=CleanOptions(min_tokens=10))
+    assert (corpus.manifest["rows"], corpus.manifest["dropped"]) == (2, {"min_tokens": 2})
 
 
 ROWS = [

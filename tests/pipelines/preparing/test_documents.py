@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from document_reference import (
@@ -24,6 +25,7 @@ from read_inputs import write_rows
 from cotbert_core.errors import UserError
 from pipelines import prepare as prepare_job
 from pipelines.preparing import document_rows, driver
+from pipelines.preparing.duplicates import sample_order
 from pipelines.reading import documents
 from pipelines.storage.corpus import PLACES
 from pipelines.storage.held_out_file import read_held_out
@@ -76,7 +78,8 @@ def test_a_sample_takes_whole_documents(made, monkeypatch):
     files, read, options = in_paragraphs()
     stay, _ = reference(read)
     sizes, held, total = Counter(document for document, _ in stay.values()), set(), 0
-    for document in sorted(sizes):
+    documents = np.array(list(sizes))
+    for document in documents[np.argsort(sample_order(documents))].tolist():
         if total < 150:
             held.add(document)
             total += sizes[document]

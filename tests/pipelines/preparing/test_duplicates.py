@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.preparing import buckets, duplicates
-from pipelines.preparing.duplicates import keep_smallest, kept, mark_first
+from pipelines.preparing.duplicates import keep_smallest, kept, mark_first, sample_order
 
 
 def shards(folder, sizes, distinct, seed=0):
@@ -65,19 +65,21 @@ def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 17, 59, 60, 1000])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_a_sample_holds_the_smallest_ids(tmp_path, monkeypatch, sizes, count):
+def test_a_sample_holds_the_first_ids_in_its_order(tmp_path, monkeypatch, sizes, count):
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 64)
     files, ids = shards(tmp_path, sizes, distinct=60)
     mark_first(files, tmp_path / "keep", tmp_path, 50)
     left = keep_smallest(files, tmp_path / "keep", count)
-    smallest = set(sorted(set(ids))[:count])
-    expected = [first and i in smallest for first, i in zip(first_by_set(ids), ids, strict=True)]
+    sampled = set(sorted(set(ids), key=lambda i: i * int(duplicates._ODD) % (1 << 63))[:count])
+    expected = [first and i in sampled for first, i in zip(first_by_set(ids), ids, strict=True)]
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
-    assert left == len(smallest)
+    assert left == len(sampled)
 
 
 def test_ids_that_share_their_top_bits_are_distinguished(tmp_path):
-    ids = np.arange(100, dtype=np.int64)[::-1]
+    inverse = pow(int(duplicates._ODD), -1, 1 << 63)
+    ids = np.array([place * inverse % (1 << 63) for place in range(100)][::-1])
+    assert sample_order(ids).tolist() == list(range(100))[::-1]
     ids.tofile(tmp_path / "ids")
     assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path, 10) == 100
     assert keep_smallest([tmp_path / "ids"], tmp_path / "keep", 7) == 7
