@@ -1,8 +1,8 @@
 """Exclude given sentences from a corpus, such as those of an evaluation set.
 
 Sentences are compared without case, punctuation and white space, so `Two dogs, running.` excludes
-`two dogs running`. Files have one sentence per line, or columns (csv or tab-separated), of which
-the columns with text are used, so SentEval's STS files can be given unchanged.
+`two dogs running`. Files have one sentence per line, or columns (csv or tab-separated), so
+SentEval's STS files can be given unchanged. Labels and numbers are compared like sentences.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cotbert_core.errors import UserError
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, wide_encoding
-from pipelines.reading.locations import leading_out, say_once
+from pipelines.reading.locations import leading_out, say_once, suffixes
 from pipelines.runtime.progress import say
 
 HIT = "hit."
 SUFFIXES = (".txt", ".csv", ".tsv")
+# The suffixes of files that are refused where they are named, since no line of them is a sentence.
+REFUSED = (".jsonl", ".ndjson", ".json", ".parquet")
 _NO_LETTERS = re.compile(r"[\W_]+")
-_NUMBER = re.compile(r"[-+]?[\d.,:%/e-]*")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ def _files(item: str) -> list[Path]:
         return sorted(p for p in found if str(p) not in outside)
     if not path.is_file():
         raise UserError(f"--exclude {item!r} does not exist: give a file or a folder")
+    ending, compression = suffixes(item)
+    if compression or ending in REFUSED:
+        raise UserError(
+            f"--exclude {item!r} ends in {ending + compression!r}: write its sentences to a txt, "
+            "csv or tsv file"
+        )
     return [path]
 
 
@@ -113,31 +121,17 @@ def _sentences(path: Path) -> Iterator[str]:
             f"{guess.example!r}), which exclude nothing: convert it to UTF-8"
             + (f", e.g. with `iconv -f {guess.encoding} -t UTF-8`" if guess.encoding else "")
         )
-    text = content.decode("utf-8-sig", errors="replace")
-    columns: dict[int, list[str]] = {}
-    for row in _rows(text, path.suffix.lower()):
-        for number, cell in enumerate(row):
-            if cell.strip() and not _NUMBER.fullmatch(cell.strip()):
-                columns.setdefault(number, []).append(cell)
-    for number, cells in columns.items():
-        if (number == 0 and len(columns) == 1) or _is_text(cells):
-            yield from cells
+    yield from _cells(content.decode("utf-8-sig", errors="replace").splitlines(), path)
 
 
-def _rows(text: str, suffix: str) -> Iterator[list[str]]:
-    """Yield the cells of each line.
+def _cells(lines: Sequence[str], path: Path) -> Iterator[str]:
+    """Yield the cells of each line, and each line of a csv file, which may be without quotes.
 
     Files with tabs have no quoting: SentEval's files have unbalanced quotes, and the comparison
     ignores quotes around a sentence.
     """
-    lines = text.splitlines()
-    if suffix == ".csv" and "\t" not in (lines or [""])[0]:
+    for line in lines:
+        yield from line.split("\t")
+    if path.suffix.lower() == ".csv" and "\t" not in (lines or [""])[0]:
         csv.field_size_limit(1 << 24)
-        yield from csv.reader(lines)
-    else:
-        yield from (line.split("\t") for line in lines)
-
-
-def _is_text(cells: Sequence[str]) -> bool:
-    """Return whether a column has sentences, not labels: on average two words per cell or more."""
-    return sum(len(cell.split()) for cell in cells) >= 2 * len(cells)
+        yield from chain.from_iterable(csv.reader(lines))

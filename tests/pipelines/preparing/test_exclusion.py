@@ -50,6 +50,7 @@ FILES = {
     "csv": {"a.csv": ","},
     "tsv": {"a.tsv": "\t"},
     "csv with tabs": {"a.csv": "\t"},
+    "unquoted csv": {"a.csv": "\n".join(SENTENCES)},
     "tabs, a quote": {"STS.input.MSRvid.txt": '{}\t"{}\n{}\t{}\n'.format(*SENTENCES)},
     "folder": {
         "STS.gs.txt": "4.5\n0\n\n",
@@ -69,8 +70,13 @@ def test_the_sentences_of_every_kind_of_file(tmp_path, kind):
                 file.write(content)
     keys = read_exclusion([str(tmp_path if kind == "folder" else tmp_path / name)]).keys
     assert keys >= {key(text) for text in SENTENCES}
-    labels = ("main-news", "MSRvid", "1", "4.5", "this is no sentence")
-    assert not keys & {key(text) for text in labels}
+    assert key("this is no sentence") not in keys
+
+
+def test_a_script_without_blanks_between_words_is_text(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\t两只狗在跑。\tTwo dogs run\n", encoding="utf-8")
+    keys = read_exclusion([str(tmp_path / "a.tsv")]).keys
+    assert keys == {key(text) for text in ("1", "两只狗在跑", "two dogs run")}
 
 
 def test_several_files_go_together_and_a_row_is_hit_by_any_text(tmp_path):
@@ -108,7 +114,7 @@ def test_against_a_slow_comparison(tmp_path):
     [
         (None, "does not exist"),
         (b"", "has no sentences"),
-        (b"1.5\n2\n", "has no sentences"),
+        (b"?!\n\n", "has no sentences"),
         ("two dogs\n".encode("utf-16"), "is UTF-16: convert it to UTF-8"),
     ],
 )
@@ -118,3 +124,12 @@ def test_files_without_sentences_are_reported(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_exclusion([str(path)])
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz", "a.parquet"])
+def test_a_file_of_another_format_is_refused(tmp_path, name):
+    """None of its lines would exclude anything."""
+    (tmp_path / name).write_text('{"text": "Two dogs run"}')
+    ending = name[1:]
+    with pytest.raises(UserError, match=f"ends in '{ending}': write its sentences to a txt, csv"):
+        read_exclusion([str(tmp_path / name)])
