@@ -2,21 +2,27 @@
 
 onnx: a graph and a tokenizer.json, which onnxruntime and tokenizers run without torch; its vectors
 are compared with the encoder's before the folder gets its name. folder: the safetensors folder that
-training writes, for any encoder.
+training writes, for any encoder; the files of an encoder that was only a pickle, as safetensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length
+from cotbert_core.encoder.pretrained import no_loading_report, open_pretrained
 from cotbert_core.errors import UserError, require_packages
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
+from cotbert_core.saving.model_folder import make_readable
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
@@ -52,13 +58,39 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
         _check_exportable(options.model, encoder)
     with tracking.tracked_run("export", vars(options), output=output) as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}
-        if options.format == "folder":
+        if options.format == "folder" and _is_converted(options):
+            _convert(encoder.backbone, output)
+        elif options.format == "folder":
             encoder.save_pretrained(output)
         else:
             result["largest_difference"] = _write_onnx(encoder, output)
             run.metrics({"largest_difference": result["largest_difference"]})
     files = [path for path in output.rglob("*") if path.is_file()]
     return {**result, "megabytes": sum(path.stat().st_size for path in files) / 1e6}
+
+
+def _is_converted(options: ExportOptions) -> bool:
+    """Return whether only the format of the weights changes: no pooling is given or known."""
+    given = options.template is not None or options.readout is not None
+    return options.allow_pickle and not given and not load_pooling_config(options.model)
+
+
+def _convert(backbone: Backbone, output: Path) -> None:
+    """Write the encoder as transformers does, with its masked-language-model head if it has one."""
+    from transformers import AutoModelForMaskedLM
+
+    model, name = backbone.model, backbone.name
+    wanted = {"dtype": torch.float32, "allow_pickle": True, "output_loading_info": True}
+    with suppress(UserError), no_loading_report():  # a family without such a head
+        whole, found = open_pretrained(AutoModelForMaskedLM, name, **wanted)
+        if not found["missing_keys"]:
+            setattr(whole, whole.base_model_prefix, model)  # it has the pooler too
+            whole.tie_weights()
+            model = whole
+    with atomic_folder(output) as folder:
+        model.save_pretrained(folder)
+        backbone.tokenizer.hf.save_pretrained(folder)
+        make_readable(folder)
 
 
 def _check_exportable(name: str, encoder: SentenceEncoder) -> None:

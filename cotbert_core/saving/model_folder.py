@@ -92,12 +92,12 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
         server_files.refuse_servers(folder, encoder.backbone.hidden_size)
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
-    _make_readable(folder)
+    make_readable(folder)
     save_pooling_config(encoder.pooling, folder, prefixed=prefix_length(model) > 0)
     write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.metadata))
 
 
-def _make_readable(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Give safetensors files the mode of any new file; the library makes them private."""
     mask = os.umask(0)
     os.umask(mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -12,11 +13,14 @@ from importlib import util
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.heads import TanhHead, TransformHead
+from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines import export as job
 from pipelines.cli import main
@@ -134,14 +138,16 @@ def test_a_taken_output_a_missing_extra_and_an_unknown_format(bert_folder, tmp_p
             export(ExportOptions(bert_folder, "onnx"), tmp_path / "onnx")
 
 
-def test_a_pickle_becomes_a_folder_of_safetensors(bert_folder, sentences, tmp_path, capsys):
-    from safetensors.torch import load_file
+def pickle_weights(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
 
+
+def test_a_pickle_becomes_a_folder_of_safetensors(bert_folder, sentences, tmp_path, capsys):
     encoder = made(bert_folder, "cot-bert", "mean")
     old = tmp_path / "old"
     encoder.save_pretrained(old)
-    torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")
-    (old / "model.safetensors").unlink()
+    pickle_weights(old)
     words = ["export", str(old), "--format", "folder", "--output", str(tmp_path / "new")]
     assert main(words) == 2
     assert "--allow-pickle" in capsys.readouterr().err
@@ -149,3 +155,24 @@ def test_a_pickle_becomes_a_folder_of_safetensors(bert_folder, sentences, tmp_pa
     again = SentenceEncoder.from_pretrained(tmp_path / "new")
     found = again.encode(sentences, precision="fp32")
     assert np.array_equal(found, encoder.encode(sentences, precision="fp32"))
+
+
+@pytest.mark.parametrize("language_model", [True, False])
+def test_a_pickle_without_pooling_keeps_its_head_and_names_no_pooling(
+    encoder_folder, language_model, tmp_path
+):
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copytree(encoder_folder, old)
+    backbone = load_backbone(encoder_folder)
+    if language_model:
+        with_mlm_head(
+            load_backbone(encoder_folder).model, fresh_mlm_head(backbone)
+        ).save_pretrained(old)
+    pickle_weights(old)
+    weights = torch.load(old / "pytorch_model.bin")
+    export(ExportOptions(str(old), "folder", allow_pickle=True), new)
+    found = load_file(new / "model.safetensors")
+    assert all(torch.equal(found[name], weights[name]) for name in weights)
+    assert mlm_head(load_backbone(str(new))).fresh is not language_model
+    assert load_pooling_config(str(new)) == {}
+    assert load_tokenizer(str(new)).json == backbone.tokenizer.json
