@@ -1,8 +1,8 @@
 """cotbert tune: run many trainings over a space of settings, on Ray Tune, in one MLflow run.
 
 The output folder holds settings.json (written first), trials/NAME/ (each a complete output of
-`cotbert train`), trials.csv, report.html and, written last, result.json. The same command continues
-a sweep that was killed: finished trials stay, and the others continue from their checkpoints.
+`cotbert train`), report.html and, written last, result.json. The same command continues a sweep
+that was killed: finished trials stay, and the others continue from their checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_steps
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
-from pipelines.training.resources import check_gpus
+from pipelines.training.resources import check_capacity
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions
@@ -79,7 +79,7 @@ def tune(
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
     with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
         for settings in plan.possible:
-            check_gpus(settings)
+            check_capacity(settings)
         output = _open(output, _record(options, plan, corpus, dev), discard)
         result = _tracked(options, plan, corpus, dev, output, verbose, kept)
     if result["best"] is None:

@@ -56,8 +56,7 @@ def run(given: Tune) -> None:
     metric = dev_metric(dev)
     shown = (
         *("dev", metric.name, "baseline", metric.baseline),
-        *("training_seconds", "start_seconds_per_trial", "registered"),
-        "mlflow_parent_run_id",
+        *("training_seconds", "registered", "mlflow_parent_run_id"),
     )
     print_output()
     print_facts({key: result[key] for key in shown if key in result}, given.verbose)

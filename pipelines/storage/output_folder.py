@@ -33,6 +33,8 @@ LATER_SETTINGS = {
     "method.rest_length": 128,
     "method.replaced": "template",
 }
+# A setting on which only the speed of a job depends, so that it may change when the job continues.
+CORES = "cpus_per_worker"
 
 
 def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
@@ -141,7 +143,8 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
     # Equal pairs have an equal digest; their name, `dev`, may change with the version or with a
     # file's name.
     same_pairs = "dev_digest" in now and "dev_digest" not in different
-    return [key for key in different if not (same_pairs and key.rpartition(".")[2] == "dev")]
+    ignored = (CORES, "dev") if same_pairs else (CORES,)
+    return [key for key in different if key.rpartition(".")[2] not in ignored]
 
 
 def _positive_before(settings: Mapping[str, Any], key: str) -> Any:

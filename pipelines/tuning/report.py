@@ -65,11 +65,12 @@ def _summary(result: Mapping[str, Any]) -> str:
     trials: Sequence[TrialRow] = result["trials"]
     counts = status_counts(trials)
     by_status = ", ".join(f"{count} {status}" for status, count in counts.items())
+    seconds = sum(number(trial.get("training_seconds")) or 0.0 for trial in trials)
     rows = [
         ("space", result["space"]),
         ("recipe", result["recipe"]),
         ("trials", f"{len(trials)}: {by_status}" if trials else "none"),
-        ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
+        ("training time of all trials", clock(seconds)),
         *_best_rows(result.get("best")),
     ]
     if (line := baseline_line(result)) is not None:

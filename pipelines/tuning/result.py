@@ -16,11 +16,8 @@ from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.report import write_sweep_report
-from pipelines.tuning.tables import write_trials_csv
 from pipelines.tuning.trial_plan import TrialPlan
 from tune_spaces import Space
-
-CSV_FILE = "trials.csv"
 
 
 def sweep_result(
@@ -56,7 +53,6 @@ def sweep_result(
             for status in (state.FINISHED, state.STOPPED, state.FAILED, state.UNFINISHED)
         },
         "training_seconds": round(sum(row["training_seconds"] for row in rows), 1),
-        "start_seconds_per_trial": state.start_seconds(rows),
         "mlflow_parent_run_id": run_id,
     }
 
@@ -81,11 +77,10 @@ def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output
         run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
         run.tags({"best_trial": result["best"]["name"]})
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
-    write_trials_csv(output / CSV_FILE, result["trials"])
     page = output / REPORT_FILE
     write_sweep_report(page, result, published=space.published, source=space.source)
     write_json(output / RESULT_FILE, result)
-    for name in (CSV_FILE, REPORT_FILE, RESULT_FILE):
+    for name in (REPORT_FILE, RESULT_FILE):
         run.artifact(output / name)
 
 

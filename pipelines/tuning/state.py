@@ -1,7 +1,6 @@
 """The state of a trial, read from its folder, which is all that a sweep stores about it.
 
-A trial's folder is a complete output of `cotbert train`, with `trial.json` (its duration, and
-whether it was resumed) and, for a failed trial, `failed.json`.
+A trial's folder is a complete output of `cotbert train`, with `failed.json` if the trial failed.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from pipelines.training.metrics_log import METRICS_FILE, read_rows
 from pipelines.tuning.trial_plan import SEED, Trial
 
 TRIALS_FOLDER = "trials"
-TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
+FAILED_FILE = "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
 # Trials with these statuses are not run again.
 ENDED = (FINISHED, STOPPED)
-# The keys of a trial's training time; the rest of its duration is startup and shutdown.
+# The keys of a trial's training time.
 WORK = ("step_seconds", "check_seconds")
 
 
@@ -68,7 +67,6 @@ def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
     best = max(trained, key=lambda step: sort_key(trained[step]), default=None)
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
-    timing = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,
         "settings": {k: v for k, v in trial.sample.items() if k != SEED},
@@ -78,8 +76,6 @@ def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
         metric.before: scores.get(0),
         "best_step": best,
         "steps": max(rows, default=None),
-        # The total duration of a resumed trial is unknown.
-        "seconds": None if timing.get("resumed") else timing.get("seconds"),
         "training_seconds": round(work, 3),
         "error": read_json(folder / FAILED_FILE)["error"] if status == FAILED else None,
         "mlflow_run_id": earlier_run(folder),
@@ -110,13 +106,3 @@ def best_settings(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return len(ended) == len(group), mean
 
     return max(groups.values(), key=rank, default=[])
-
-
-def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the median overhead outside steps and dev checks, over trials without a resume."""
-    spent = [
-        float(row["seconds"]) - float(row["training_seconds"])
-        for row in rows
-        if row["status"] in ENDED and row["seconds"] is not None
-    ]
-    return round(statistics.median(spent), 2) if spent else None

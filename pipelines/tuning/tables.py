@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import write_text
 from pipelines.runtime.progress import clock, table
 from pipelines.training.multi_seed import spread
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
     having,
-    metric_among,
     number,
     sampled_settings,
     score,
@@ -28,34 +22,9 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.trial_plan import SEED
 from tune_spaces import VARIANT
 
-# Maximum number of characters of a setting in a table; the file has all of them.
+# Maximum number of characters of a setting in a table; result.json has all of them.
 LETTERS = 40
 NONE = "-"
-
-
-def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
-    """Write one row per trial, the best first, with settings as columns.
-
-    Settings other than text are written as JSON: null differs from the empty cell of a setting that
-    was not sampled.
-    """
-    names, metric = sampled_settings(trials), metric_among(trials)
-    facts = (
-        *(SEED, "status", metric.name, metric.before, "best_step", "steps", "seconds"),
-        *("error", "mlflow_run_id"),
-    )
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", *names, *facts))
-    for trial in sorted_trials(trials):
-        settings = trial.get("settings", {})
-        chosen = [_cell(settings[name]) if name in settings else "" for name in names]
-        writer.writerow([trial.get("name"), *chosen, *map(trial.get, facts)])
-    write_text(path, buffer.getvalue())
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def trials_table(trials: Sequence[TrialRow]) -> str:
@@ -80,7 +49,7 @@ def trial_rows(trials: Sequence[TrialRow]) -> list[tuple[str, ...]]:
 
     def row(trial: TrialRow) -> tuple[str, ...]:
         settings = trial.get("settings", {})
-        seconds = number(trial.get("seconds"))
+        seconds = number(trial.get("training_seconds"))
         return (
             *(str(trial.get("name", "")), points(score(trial)), points(before(trial))),
             str(trial.get("status")),

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
-from cotbert_core.settings import TrainSettings, build, override
+from cotbert_core.settings import TrainSettings, build
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording.metric_names import DEV_SCORE
-from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.worker_process import WorkerProcess
-from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
+from pipelines.tuning.state import FAILED_FILE, has_begun
 
 # Keys of a trial's config: its name, its settings as plain values, and the name of its MLflow run.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
@@ -53,27 +51,23 @@ class Sweep:
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
-    started = time.monotonic()
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     folder = Path(sweep.folder) / config[TRIAL]
-    resumed = has_begun(folder)
-    if not resumed:  # a killed trial may have left a folder without settings
+    if not has_begun(folder):  # a killed trial may have left a folder without settings
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config, folder, sweep, dev)
     except Exception as error:  # Ray Tune reports that a trial failed, but not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
-    seconds = round(time.monotonic() - started, 3)
-    write_json(folder / TRIAL_FILE, {"seconds": seconds, "resumed": resumed})
 
 
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:
     from pipelines.storage.corpus import Corpus
     from pipelines.train import train
 
-    settings = _with_first_cores(build(TrainSettings, config[SETTINGS]), folder)
+    settings = build(TrainSettings, config[SETTINGS])
     train(
         settings,
         Corpus.open(sweep.corpus),
@@ -104,17 +98,6 @@ def _reporter() -> Callable[[int, float], None]:
         callback.after_report(None, [{DEV_SCORE: score, STEP: step}], None)
 
     return report
-
-
-def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
-    """Return the settings with the number of cores with which the trial began.
-
-    It may differ from the current number if the sweep now runs more or fewer trials at a time.
-    """
-    if not has_begun(folder):
-        return settings
-    began = read_json(folder / SETTINGS_FILE)["settings"]
-    return override(settings, {"cpus_per_worker": began["cpus_per_worker"]})
 
 
 def one_line(error: object) -> str:

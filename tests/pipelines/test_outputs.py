@@ -70,6 +70,8 @@ def earlier_settings():
         old = without(settings, ("method.positive", "method.rest_length"))
         yield f"a positive of {recipe}", settings, old, {"method.positive": "rest"}
     settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
+    few = settings | {"cpus_per_worker": 2}
+    yield "another number of cores", settings, few, {"seed": 3}
     former = {"mini_batch_size": "chunk_size", "shuffle_buffer_rows": "shuffle_rows"}
     old = {former.get(name, name): value for name, value in settings.items()}
     yield "former names", settings, old, {"mini_batch_size": 32}

@@ -9,14 +9,13 @@ import pytest
 from left_trials import leave_trial
 
 from cotbert_core.files import write_json
-from cotbert_core.settings import TrainSettings, flatten, override
+from cotbert_core.settings import TrainSettings
 from pipelines.recording import dev_metric
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.result import sweep_result
-from pipelines.tuning.tables import write_trials_csv
-from pipelines.tuning.trial import _with_first_cores, one_line
+from pipelines.tuning.trial import one_line
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space
 
@@ -38,25 +37,19 @@ def folder(tmp_path):
 
 def test_a_trial_is_unfinished_then_finished_and_perhaps_continued(folder):
     row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
-    assert (row["status"], row["seconds"], row["dev_spearman"]) == ("unfinished", None, 41.0)
-    assert state.start_seconds([row]) is None
-    write_json(folder / "trial.json", {"seconds": 20.0, "resumed": False})
+    assert (row["status"], row["dev_spearman"]) == ("unfinished", 41.0)
     write_json(folder / "result.json", {})
     row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
-    assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", 20.0, 11.5)
+    assert (row["status"], row["training_seconds"]) == ("finished", 11.5)
     assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
-    assert state.start_seconds([row]) == 8.5
-    # A trial that was continued has no known time, and a step that was done twice counts once.
-    write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
+    # A step that was done twice counts once.
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
     row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
-    assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", None, 12.5)
-    assert state.start_seconds([row]) is None
-    assert state.start_seconds([row, {**row, "seconds": 15.5}]) == 3.0
+    assert row["training_seconds"] == 12.5
 
 
-def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
+def test_a_trial_that_was_scored_on_its_own_documents(folder):
     """MRR@10 and the graded pairs beside them choose nothing."""
     scores = ({"dev_found_first": 20.0}, {"dev_found_first": 31.0}, {"dev_found_first": 30.0})
     rows = [
@@ -69,12 +62,7 @@ def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
     assert (row["dev_found_first"], row["dev_found_first_before"]) == (31.0, 20.0)
     assert row["best_step"] == 1
     assert not [name for name in row if "spearman" in name]
-    worse = {**row, "name": "0001", "dev_found_first": 9.0}
     assert state.dev_scores(folder) == {0: 20.0, 1: 31.0, 2: 30.0}
-    write_trials_csv(tmp_path / "trials.csv", [worse, row])
-    header, first, _ = (tmp_path / "trials.csv").read_text().splitlines()
-    assert "dev_found_first,dev_found_first_before" in header
-    assert "31.0,20.0" in first
 
 
 def test_a_trial_that_failed_before_its_first_check_has_the_sweeps_metric(tmp_path):
@@ -148,16 +136,6 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
         (tmp_path / "trials" / name / "result.json").unlink()
     none = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
     assert (none["best"], none["baseline"]) == (None, "mean pooling")
-
-
-def test_a_trial_continues_with_the_cores_it_began_with(tmp_path):
-    """Others would be another run, which `train` does not continue."""
-    now = TrainSettings(encoder="none", cpus_per_worker=1)
-    assert _with_first_cores(now, tmp_path / "new") == now
-    for cores in (None, 4):
-        began = override(now, {"cpus_per_worker": cores})
-        write_json(tmp_path / "settings.json", {"settings": flatten(began)})
-        assert _with_first_cores(now, tmp_path) == began != now
 
 
 def test_an_error_is_its_last_line():

@@ -1,8 +1,7 @@
-"""The report of a sweep: its tables, its pictures, trials.csv, and trials that went wrong."""
+"""The report of a sweep: its tables, its pictures, and trials that went wrong."""
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import statistics
@@ -17,7 +16,7 @@ from pipelines.reports import plots as plots_module
 from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.report import write_sweep_report
 from pipelines.tuning.sampled_trials import sorted_trials, status_counts, text
-from pipelines.tuning.tables import compared_rows, trials_table, write_trials_csv
+from pipelines.tuning.tables import compared_rows, trials_table
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 KEY = "method.temperature"
@@ -33,7 +32,7 @@ def trial(number: int, settings: dict, score: float | None, status: str = "finis
         "dev_spearman_before": 30.5,
         "best_step": score and 20,
         "steps": 20,
-        "seconds": 61.2,
+        "training_seconds": 61.2,
         "error": None,
         "mlflow_run_id": f"run{number}",
         **more,
@@ -56,7 +55,8 @@ def temperatures() -> list[dict]:
     trials = [one(n) for n in range(10)]
     lost = {KEY: 0.4, "method.denoising": "pad"}
     trials.append(trial(10, lost, None, "failed", error="step 3: loss\n is nan <b>"))
-    trials.append(trial(11, lost, None, "unfinished", dev_spearman_before=None, seconds=None))
+    unknown = {"dev_spearman_before": None, "training_seconds": None}
+    trials.append(trial(11, lost, None, "unfinished", **unknown))
     return trials
 
 
@@ -145,7 +145,7 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
     assert page.headings == ["Summary", "Score against each setting", "Trials"]
     summary = dict(row for row in page.rows if len(row) == 2)
     assert summary["trials"] == "12: 8 finished, 2 stopped, 1 failed, 1 unfinished"
-    assert summary["time of all trials"] == "11:13"  # eleven of 61.2 s
+    assert summary["training time of all trials"] == "11:13"  # eleven of 61.2 s
     assert summary["best dev Spearman x 100"].startswith("80.00 (trial 0000, seed 0, step 20")
     assert summary[KEY] == "0.01"
     listed = [row for row in page.rows if re.fullmatch(r"\d{4}", row[0]) and len(row) > 3]
@@ -243,25 +243,6 @@ def test_the_baseline_lies_within_the_axis(monkeypatch, height):
         assert [height, height] in [list(line) for line in lines]
 
 
-def test_trials_csv_gives_back_what_was_sampled(tmp_path):
-    odd = {"templates.negative": None, "method.extended": True, "texts": 'a, "b"\nc'}
-    trials = [*temperatures(), trial(12, odd, 85.123456789)]
-    write_trials_csv(tmp_path / "trials.csv", trials)
-    with (tmp_path / "trials.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == [t["name"] for t in sorted_trials(trials)]
-    assert float(rows[0]["dev_spearman"]) == 85.123456789
-    expected = {"templates.negative": "null", "method.extended": "true", "texts": odd["texts"]}
-    assert rows[0].items() >= (expected | {KEY: ""}).items(), "the temperature was not drawn"
-    by_name = {row["name"]: row for row in rows}
-    for one in trials[:12]:
-        known = {key: one[key] for key in ("status", "error", "dev_spearman")}
-        known = {key: "" if value is None else str(value) for key, value in known.items()}
-        row = by_name[one["name"]]
-        assert row.items() >= known.items()
-        assert float(row[KEY]) == one["settings"][KEY]
-
-
 def test_two_hundred_trials_are_folded_and_two_are_not(tmp_path):
     def one(n):
         settings = {"method.layers": 4 + n % 9, "templates.anchor": f'No {n}: "{{}}" is $5 [MASK]'}
@@ -284,10 +265,10 @@ def test_two_hundred_trials_are_folded_and_two_are_not(tmp_path):
 
 
 def test_a_column_without_any_value_is_left_out(tmp_path):
-    unknown = {"seconds": None, "dev_spearman_before": None}
+    unknown = {"training_seconds": None, "dev_spearman_before": None}
     trials = [trial(n, {"a": n}, 70.0 + n, **unknown) for n in (1, 2)]
     for seconds, shown in ((None, set()), (3.0, {"time"})):
-        trials[0]["seconds"] = seconds
+        trials[0]["training_seconds"] = seconds
         (header,) = [row for row in page_of(tmp_path, trials).rows if row[0] == "trial"]
         assert {"time", "before"} & {*header} == shown
 
@@ -321,6 +302,4 @@ def test_a_sweep_that_went_badly_has_its_page(tmp_path, trials):
     html = (tmp_path / "report.html").read_text()
     assert ("No trial finished" in html) == (status_counts(trials).get("finished", 0) == 0)
     assert "nan" not in html.lower()
-    write_trials_csv(tmp_path / "trials.csv", trials)
-    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(trials)
     assert len(trials_table(trials).splitlines()) >= 2 + len(trials)
