@@ -172,7 +172,7 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
     warnings += _shown(vocabulary_warnings(counts, Path(options.encoder).name))
-    documents = finish_documents(options, work)
+    documents = finish_documents(options, counts, work)
     warnings += _shown(documents.warnings)
     manifest = corpus_manifest(job, first_pass, counts, documents, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)

@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 from pipelines.preparing import duplicates
 from pipelines.preparing.buckets import buckets, starts
 from pipelines.preparing.duplicates import sample_order
-from pipelines.preparing.scratch_files import PLACE, place_chunks, shard_file
+from pipelines.preparing.scratch_files import DROPPED, PLACE, place_chunks, shard_file
 
-# A sentence that occurs in this many documents is boilerplate.
-MANY_DOCUMENTS = 3
-# A document with more than this share of all sentences gets a warning.
-GIANT_SHARE = 0.5
+# A sentence that occurs in this many documents is boilerplate, and is dropped as MANY.
+MANY_DOCUMENTS, MANY = 3, "in_many_documents"
+# A document with more than this share of all sentences gets a warning, and so does an input with
+# more than this share of boilerplate.
+GIANT_SHARE, REPEATED_SHARE = 0.5, 0.2
 
 
 def mark_first(
@@ -194,4 +195,15 @@ def giant_warning(sizes: Counter[int]) -> list[str]:
     return [
         f"one document has {max(sizes):,} of {sentences:,} sentences: check the value of "
         "--documents, since pairs within one document teach little about the others"
+    ]
+
+
+def many_documents_warning(counts: Counter[str]) -> list[str]:
+    """Return a warning if many rows were dropped as boilerplate, as those of copied documents."""
+    many, rows = counts[f"{DROPPED}{MANY}"], counts["read"] + counts["added"]
+    if many <= REPEATED_SHARE * rows:
+        return []
+    return [
+        f"{many:,} of {rows:,} sentences occur in {MANY_DOCUMENTS} documents or more and were all "
+        "dropped: if the input holds copies or versions of documents, give one of each"
     ]

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.preparing.document_rows import document_sizes, giant_warning
+from pipelines.preparing.document_rows import (
+    document_sizes,
+    giant_warning,
+    many_documents_warning,
+)
 from pipelines.preparing.hold_out import write_held_out
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.data_folder import part_files
@@ -24,10 +28,12 @@ class DocumentSummary:
     warnings: list[str] = field(default_factory=list)
 
 
-def finish_documents(options: PrepareOptions, work: ResumableOutput) -> DocumentSummary:
+def finish_documents(
+    options: PrepareOptions, counts: Counter[str], work: ResumableOutput
+) -> DocumentSummary:
     """Write the held-out file if rows were held out, and return the counts of the documents.
 
-    Raises UserError if no document has two sentences.
+    counts: of all rows. Raises UserError if no document has two sentences.
     """
     entries: dict[str, Any] = {}
     held_out = queries = 0
@@ -38,10 +44,12 @@ def finish_documents(options: PrepareOptions, work: ResumableOutput) -> Document
     if options.documents is None:
         return DocumentSummary(entries)
     sizes = document_sizes(part_files(work.output), work.scratch)
+    repeated = many_documents_warning(counts)
     if max(sizes) < 2:
         raise UserError(
             f"documents is {options.documents!r} and each of the {sizes[1]:,} documents is a "
             "single sentence: name other documents, or leave out --documents"
+            + "".join(f" ({warning})" for warning in repeated)
         )
     entries["documents"] = {
         "by": options.documents,
@@ -50,4 +58,4 @@ def finish_documents(options: PrepareOptions, work: ResumableOutput) -> Document
         "held_out": held_out,
         **({"queries": queries} if options.queries else {}),
     }
-    return DocumentSummary(entries, sizes, giant_warning(sizes))
+    return DocumentSummary(entries, sizes, [*giant_warning(sizes), *repeated])

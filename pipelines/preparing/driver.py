@@ -100,7 +100,7 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
     counts: Counter[str] = Counter()
     if options.documents:
         left, many = document_rows.mark_first(ids, places, keep, scratch)
-        counts[f"{DROPPED}in_many_documents"] = many
+        counts[f"{DROPPED}{document_rows.MANY}"] = many
     else:
         left, many = duplicates.mark_first(ids, keep, scratch), 0
     counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left - many

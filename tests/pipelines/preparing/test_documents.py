@@ -204,6 +204,25 @@ def test_a_giant_document_gets_a_warning(tmp_path, made):
     ]
 
 
+def test_many_sentences_of_copied_documents_get_a_warning(tmp_path, made):
+    """Pages in three versions: what they share is dropped, so that a document is one sentence."""
+    for version in ("v1", "v2", "v3"):
+        (tmp_path / version).mkdir()
+        for page in range(4):
+            news = f"This is new in {version} of {page}." if page else "Men\nDogs"
+            (tmp_path / version / f"{page}.txt").write_text(f"Page {page} is here.\n{news}\n")
+    message = (
+        r"each of the 9 documents is a single sentence: .* \(18 of 27 sentences occur in 3 doc"
+    )
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, documents="file")
+    (tmp_path / "v1" / "4.txt").write_text("Two dogs run.\nA man is here.\n")
+    assert made(tmp_path, documents="file").manifest["warnings"] == [
+        "18 of 29 sentences occur in 3 documents or more and were all dropped: if the input holds "
+        "copies or versions of documents, give one of each"
+    ]
+
+
 def test_a_long_paragraph_is_known_by_its_beginning(monkeypatch):
     """So that a file without blank lines takes no memory."""
     monkeypatch.setattr(documents, "MOST_HASHED", 10)
