@@ -1,14 +1,13 @@
 """A corpus packed into rows of neighbouring sentences, which is trained on as any other corpus.
 
 The folder is a corpus without texts: parts with id and input_ids, and a manifest that says how it
-was packed. Beside the manifest lies dev-rows.parquet with the held-out rows.
+was packed. Beside the manifest lies dev-rows.parquet with the held-out rows. Packing holds the
+token ids of the whole corpus in memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,6 @@ PART_ROWS = 16_384
 # Rows that leave training: one in a hundred, but enough to score a small corpus by, and no more
 # than a dev check of seconds takes.
 DEV_SHARE, FEWEST_DEV, MOST_DEV = 100, 20, 200
-# Sentences of a corpus with documents that are sorted in memory at once; the corpus is read again
-# for each such bucket of documents.
-SORTED_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -86,95 +82,46 @@ def packed_corpus(packing: Packing, folder: Path) -> tuple[Corpus, Ragged]:
 
 
 def _write(packing: Packing, folder: Path) -> None:
-    dev, counts = _DevRows(), {"rows": 0, "sentences": 0, "cut": 0}
-    waiting: list[Ragged] = []
-    data, parts = make_data_folder(folder), 0
-
-    def write(rows: Ragged, least: int) -> list[Ragged]:
-        """Write whole parts, and return what is left if it has fewer than `least` rows."""
-        nonlocal parts
-        start = 0
-        while len(rows) - start >= least:
-            part = rows.take(np.arange(start, min(start + PART_ROWS, len(rows))))
-            _write_rows(part, data / f"part-{parts:06}.parquet", counts["rows"])
-            counts["rows"] += len(part)
-            parts, start = parts + 1, start + len(part)
-        return [rows.take(np.arange(start, len(rows)))]
-
-    for sentences, documents in _read(packing):
-        counts["sentences"] += len(sentences)
-        counts["cut"] += int((sentences.lengths > packing.capacity).sum())
-        waiting.append(dev.take(pack(sentences, packing.capacity, documents)))
-        if sum(map(len, waiting)) >= PART_ROWS:
-            waiting = write(concatenate(waiting), PART_ROWS)
-    waiting.append(dev.too_many(counts["rows"] + sum(map(len, waiting))))
-    write(concatenate(waiting), 1)
-    held_out = dev.rows()
-    _write_rows(held_out, folder / DEV_FILE, 0)
-    if not counts["rows"] or not len(held_out):
+    sentences, documents = _read(packing)
+    packed = pack(sentences, packing.capacity, documents)
+    held_out = np.zeros(len(packed), bool)
+    wanted = max(len(packed) // DEV_SHARE, min(FEWEST_DEV, len(packed) // 5))
+    held_out[np.random.default_rng(0).permutation(len(packed))[: min(MOST_DEV, wanted)]] = True
+    rows, dev = (packed.take(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
+    if not len(rows) or not len(dev):
         raise UserError(
-            f"corpus {str(packing.corpus.path)!r} is packed into {counts['rows'] + len(held_out)} "
-            "rows of tokens, too few to train on and to hold some out: give more text"
+            f"corpus {str(packing.corpus.path)!r} is packed into {len(packed)} rows of tokens, too "
+            "few to train on and to hold some out: give more text"
         )
-    _write_manifest(packing, folder, counts, len(held_out))
+    data = make_data_folder(folder)
+    for number, start in enumerate(range(0, len(rows), PART_ROWS)):
+        part = rows.take(np.arange(start, min(start + PART_ROWS, len(rows))))
+        _write_rows(part, data / f"part-{number:06}.parquet", start)
+    _write_rows(dev, folder / DEV_FILE, 0)
+    counts = {
+        "sentences": len(sentences),
+        "cut_sentences": int((sentences.lengths > packing.capacity).sum()),
+        "by_documents": packing.corpus.has_documents,
+        "held_out": len(dev),
+    }
+    _write_manifest(packing, folder, len(rows), counts)
 
 
-def _write_manifest(packing: Packing, folder: Path, counts: dict[str, int], held_out: int) -> None:
+def _write_manifest(packing: Packing, folder: Path, rows: int, counts: dict[str, Any]) -> None:
     source = packing.corpus.manifest
     write_json(
         folder / MANIFEST_FILE,
         {
             "format": 1,
             "columns": [],
-            "rows": counts["rows"],
+            "rows": rows,
             "encoder": packing.encoder,
             "tokenizer_hash": packing.tokenizer,
             "max_length": packing.capacity,
-            "packed": {
-                "corpus_digest": packing.corpus.digest,
-                "sentences": counts["sentences"],
-                "cut_sentences": counts["cut"],
-                "by_documents": packing.corpus.has_documents,
-                "held_out": held_out,
-            },
+            "packed": {"corpus_digest": packing.corpus.digest, **counts},
             **({"source": source["source"]} if "source" in source else {}),
         },
     )
-
-
-class _DevRows:
-    """The rows with the smallest digests so far, at most MOST_DEV."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, np.ndarray]] = []
-        self._seen = 0
-
-    def take(self, rows: Ragged) -> Ragged:
-        """Keep some of these rows; return the others and the ones that these replace."""
-        others, given_up = [], []
-        for number in range(len(rows)):
-            row = rows[number]
-            digest = int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "big")
-            self._seen += 1
-            if len(self._heap) == MOST_DEV and -digest <= self._heap[0][0]:
-                others.append(number)
-                continue
-            heapq.heappush(self._heap, (-digest, self._seen, row))
-            if len(self._heap) > MOST_DEV:
-                given_up.append(heapq.heappop(self._heap)[2])
-        return concatenate([rows.take(others), Ragged.from_lists(given_up)])
-
-    def too_many(self, others: int) -> Ragged:
-        """Return the kept rows beyond the share of all rows that is held out."""
-        rows = others + len(self._heap)
-        wanted = min(MOST_DEV, max(rows // DEV_SHARE, min(FEWEST_DEV, rows // 5)))
-        back = []
-        while len(self._heap) > wanted:
-            back.append(heapq.heappop(self._heap)[2])
-        return Ragged.from_lists(back)
-
-    def rows(self) -> Ragged:
-        return Ragged.from_lists([row for _, _, row in sorted(self._heap, key=lambda k: -k[0])])
 
 
 def _write_rows(rows: Ragged, path: Path, first: int) -> None:
@@ -182,28 +129,18 @@ def _write_rows(rows: Ragged, path: Path, first: int) -> None:
     pq.write_table(pa.table(columns), path, compression="zstd")
 
 
-def _read(packing: Packing) -> Iterator[tuple[Ragged, np.ndarray | None]]:
-    """Yield sentences that may share rows, with their documents if the corpus has documents."""
-    corpus = packing.corpus
-    ids = "input_ids" if packing.retokenize is None else "text"
+def _read(packing: Packing) -> tuple[Ragged, np.ndarray | None]:
+    """Return all sentences in the order in which they are packed, with their documents if the
+    corpus has documents."""
+    corpus, retokenize = packing.corpus, packing.retokenize
+    column = "input_ids" if retokenize is None else "text"
+    parts = (corpus.table([column], [n])[column] for n in range(len(corpus.part_rows())))
+    sentences = concatenate(
+        ragged_column(part) if retokenize is None else retokenize(part.to_pylist())
+        for part in parts
+    )
     if not corpus.has_documents:
-        for part in range(len(corpus.part_rows())):
-            yield _sentences(packing, corpus.table([ids], [part])[ids]), None
-        return
-    buckets = -(-len(corpus) // SORTED_ROWS)
-    for bucket in range(buckets):
-        tables = []
-        for part in range(len(corpus.part_rows())):
-            table = corpus.table([ids, *PLACES], [part])
-            own = np.asarray(table["document"]) % buckets == bucket
-            tables.append(table.filter(pa.array(own)))
-        table = pa.concat_tables(tables)
-        documents = np.asarray(table["document"])
-        order = np.lexsort((np.asarray(table["position"]), documents))
-        yield _sentences(packing, table[ids].take(pa.array(order))), documents[order]
-
-
-def _sentences(packing: Packing, column: pa.ChunkedArray) -> Ragged:
-    if packing.retokenize is None:
-        return ragged_column(column)
-    return packing.retokenize(column.to_pylist())
+        return sentences, None
+    documents, positions = (np.asarray(one) for one in corpus.table([*PLACES]).columns)
+    order = np.lexsort((positions, documents))
+    return sentences.take(order), documents[order]

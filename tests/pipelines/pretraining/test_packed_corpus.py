@@ -68,10 +68,10 @@ def slow_rows(sentences, capacity):
     return sorted(rows)
 
 
-def test_rows_are_packed_part_by_part(plain, bert_folder, tmp_path, monkeypatch):
+def test_rows_are_packed_in_the_order_of_the_corpus(plain, bert_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PART_ROWS", 10)
     packed, dev = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
-    expected = slow_rows([(int(n >= 50), row) for n, row in enumerate(plain.sentences())], 30)
+    expected = slow_rows([(0, row) for row in plain.sentences()], 30)
     assert sorted(lists(packed.sentences()) + lists(dev)) == expected
     assert max(map(len, expected)) <= 30
     assert len(packed.part_rows()) > 2
@@ -83,11 +83,7 @@ def test_rows_are_packed_part_by_part(plain, bert_folder, tmp_path, monkeypatch)
     assert len(open_data(packed, None, settings)) == len(packed)
 
 
-@pytest.mark.parametrize("sorted_rows", [1000, 50])
-def test_a_row_has_sentences_of_one_document_in_their_order(
-    in_documents, bert_folder, tmp_path, monkeypatch, sorted_rows
-):
-    monkeypatch.setattr(module, "SORTED_ROWS", sorted_rows)
+def test_a_row_has_sentences_of_one_document_in_their_order(in_documents, bert_folder, tmp_path):
     packed, dev = packed_corpus(packing(in_documents, bert_folder), tmp_path / "packed")
     table = in_documents.table(["input_ids", "document", "position"]).to_pylist()
     table.sort(key=lambda row: (row["document"], row["position"]))
@@ -98,19 +94,21 @@ def test_a_row_has_sentences_of_one_document_in_their_order(
     assert shuffled != expected, "premise: the order matters"
 
 
-def test_the_held_out_rows_are_those_of_the_smallest_digests(
+def test_the_held_out_rows_are_always_the_same_and_not_trained_on(
     plain, bert_folder, tmp_path, monkeypatch
 ):
+    packed, held_out = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
+    rows = [{tuple(row) for row in lists(some)} for some in (held_out, packed.sentences())]
+    assert not rows[0] & rows[1]
+    # Packed again, and opened again.
+    for name in ("again", "packed"):
+        again, same = packed_corpus(packing(plain, bert_folder), tmp_path / name)
+        assert (again.digest, lists(same)) == (packed.digest, lists(held_out))
     monkeypatch.setattr(module, "MOST_DEV", 3)
     _, few = packed_corpus(packing(plain, bert_folder), tmp_path / "few")
-    monkeypatch.setattr(module, "MOST_DEV", 200)
-    packed, more = packed_corpus(packing(plain, bert_folder), tmp_path / "more")
-    assert lists(few) == lists(more)[:3]
-    assert not {tuple(row) for row in lists(more)} & {tuple(r) for r in lists(packed.sentences())}
-    again, same = packed_corpus(packing(plain, bert_folder), tmp_path / "more")
-    assert (again.digest, lists(same)) == (packed.digest, lists(more))
+    assert len(few) == 3
     with pytest.raises(UserError, match=r"holds rows of another corpus, tokenizer or"):
-        packed_corpus(packing(plain, bert_folder, 20), tmp_path / "more")
+        packed_corpus(packing(plain, bert_folder, 20), tmp_path / "packed")
 
 
 def test_too_little_text_is_refused(tmp_path, bert_folder):
