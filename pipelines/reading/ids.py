@@ -19,10 +19,9 @@ SAMPLED_ROWS = 10_000
 
 def as_id(value: Any, kind: str) -> int | str | None:
     """Return a value of an id column as an id of type `kind`, None if it is not one."""
-    whole = type(value) is int and -(2**63) <= value < 2**63
     if kind == INT64:
-        return value if whole else None
-    if whole:
+        return value if type(value) is int and -(2**63) <= value < 2**63 else None
+    if type(value) is int:
         return str(value)
     try:
         text = value.decode() if isinstance(value, bytes) else value
@@ -32,13 +31,17 @@ def as_id(value: Any, kind: str) -> int | str | None:
 
 
 def id_of_cell(cell: str, kind: str) -> int | str | None:
-    """Return the id in a cell of a csv or tsv file, None if it is not of type `kind`."""
+    """Return the id in a cell of a csv or tsv file, None if it is not of type `kind`.
+
+    A number that int64 would change, such as 007 or 2^63, is text.
+    """
     if kind == STRING:
         return cell
     try:
-        return int(cell)
+        number = int(cell)
     except ValueError:
         return None
+    return as_id(number, INT64) if str(number) == cell.strip() else None
 
 
 def text_id_in_rows(rows: Iterable[Sequence[str]], place: int) -> str | None:
@@ -48,6 +51,11 @@ def text_id_in_rows(rows: Iterable[Sequence[str]], place: int) -> str | None:
 
 
 def text_id_in_lines(lines: Iterable[bytes | None], column: str) -> str | None:
-    """Return the first id in the first JSON lines that is text."""
+    """Return the first id in the first JSON lines that is text, or a number beyond int64."""
     values = (row.get(column) for row in json_objects(islice(lines, SAMPLED_ROWS)))
-    return next((value for value in values if isinstance(value, str)), None)
+    return next((str(v) for v in values if isinstance(v, str) or _is_large(v)), None)
+
+
+def _is_large(value: Any) -> bool:
+    """Return whether a value is a whole number beyond int64."""
+    return type(value) is int and as_id(value, INT64) is None

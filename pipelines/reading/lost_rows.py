@@ -167,8 +167,9 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
         )
     if examples := {name: id for name, id in plan.found.text_ids.items() if id}:
         notes.append(
-            f"input {_files(list(examples))} ids in column {plan.id_column!r} that are not whole "
-            f"numbers, such as {next(iter(examples.values()))[:40]!r}: all ids are written as text"
+            f"input {_files(list(examples))} ids in column {plan.id_column!r} that are not plain "
+            f"whole numbers of 64 bits, such as {next(iter(examples.values()))[:40]!r}: all ids "
+            "are written as text"
         )
     return notes
 

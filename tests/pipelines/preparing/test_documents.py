@@ -211,9 +211,7 @@ def test_many_sentences_of_copied_documents_get_a_warning(tmp_path, made):
         for page in range(4):
             news = f"This is new in {version} of {page}." if page else "Men\nDogs"
             (tmp_path / version / f"{page}.txt").write_text(f"Page {page} is here.\n{news}\n")
-    message = (
-        r"each of the 9 documents is a single sentence: .* \(18 of 27 sentences occur in 3 doc"
-    )
+    message = r"each of the 9 documents is a single sentence: .* \(18 of 27 sentences occur in 3"
     with pytest.raises(UserError, match=message):
         made(tmp_path, documents="file")
     (tmp_path / "v1" / "4.txt").write_text("Two dogs run.\nA man is here.\n")

@@ -167,10 +167,9 @@ def test_ids_come_from_the_id_column(tmp_path, kind):
 @pytest.mark.parametrize(
     ("name", "content", "ids", "dropped"),
     [
-        ("a.csv", b"number,text\n,c\n9223372036854775808,d\n5,ok\n", [5], {"bad_id": 2}),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "c", "number": 1.0}\n'
-         b'{"text": "d", "number": true}\n{"text": "e", "number": 9223372036854775808}\n'
-         b'{"text": "f", "number": null}\n{"text": "ok", "number": 5}\n', [5], {"bad_id": 5}),
+        ("a.csv", b"number,text\n,c\n,d\n5,ok\n", [5], {"bad_id": 2}),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "c", "number": 1.0}\n{"text": "d", "number": true}\n'
+         b'{"text": "f", "number": null}\n{"text": "ok", "number": 5}\n', [5], {"bad_id": 4}),
         ("a.parquet", parquet(text=list("abcd"), number=pa.array([1, None, 2**63, 4], pa.uint64())),
          [1, 4], {"bad_id": 2}),
         # A row without text and id is counted by its text.
@@ -182,6 +181,22 @@ def test_rows_without_a_usable_id_are_dropped_and_counted(tmp_path, name, conten
     (tmp_path / name).write_bytes(content)
     found = read_all(tmp_path / name, id_column="number")
     assert (found.ids, found.dropped) == (ids, dropped)
+
+
+NUMBERS = {"007": "text", "1_000": "text", "+5": "text", str(2**63): "text", " 7 ": 7, "-7": -7}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_that_int64_would_change_makes_the_ids_text(tmp_path, number):
+    (tmp_path / "a.csv").write_text(f"number,text\n5,a\n{number},b\n")
+    found = read_all(tmp_path / "a.csv", id_column="number")
+    expected = ["5", number] if NUMBERS[number] == "text" else [5, NUMBERS[number]]
+    assert (found.ids, found.dropped) == (expected, {})
+
+
+def test_a_number_beyond_int64_makes_the_ids_of_json_text(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [(5, "a"), (2**63, "b")], ("number", "text"))
+    assert read_all(path, id_column="number").ids == ["5", str(2**63)]
 
 
 @pytest.mark.parametrize(
