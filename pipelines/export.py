@@ -79,10 +79,12 @@ def _convert(backbone: Backbone, output: Path) -> None:
     """Write the encoder as transformers does, with its masked-language-model head if it has one."""
     from transformers import AutoModelForMaskedLM
 
-    model, name = backbone.model, backbone.name
-    wanted = {"dtype": torch.float32, "allow_pickle": True, "output_loading_info": True}
+    model = backbone.model
+    wanted = {"dtype": torch.float32, "output_loading_info": True}
     with suppress(UserError), no_loading_report():  # a family without such a head
-        whole, found = open_pretrained(AutoModelForMaskedLM, name, **wanted)
+        whole, found = open_pretrained(
+            AutoModelForMaskedLM, backbone.name, allow_pickle=True, **wanted
+        )
         if not found["missing_keys"]:
             setattr(whole, whole.base_model_prefix, model)  # it has the pooler too
             whole.tie_weights()

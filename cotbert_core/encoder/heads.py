@@ -49,8 +49,10 @@ class TransformHead(nn.Module):
 
         super().__init__()
         self.dense = _dense(config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.activation = ACT2FN[_first_of(config, "hidden_act", "activation", "hidden_activation")]
+        # DistilBERT's config has no epsilon.
+        epsilon = _first_of(config, "layer_norm_eps", "norm_eps", default=1e-12)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=epsilon)
 
     def forward(self, vectors: Tensor) -> Tensor:
         out: Tensor = self.norm(self.activation(self.dense(vectors)))
@@ -63,6 +65,11 @@ class TransformHead(nn.Module):
 
 Head = TanhHead | TransformHead
 HEADS: dict[str, type[Head]] = {"tanh": TanhHead, "transform": TransformHead}
+
+
+def _first_of(config: Any, *names: str, default: Any = None) -> Any:
+    """Return the value that a config has under the first of these names, which differ by family."""
+    return next((getattr(config, name) for name in names if hasattr(config, name)), default)
 
 
 def _dense(size: int) -> nn.Linear:

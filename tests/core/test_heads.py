@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, DistilBertConfig, ModernBertConfig
+from transformers.activations import ACT2FN
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import (
@@ -118,10 +119,22 @@ def test_a_transform_begins_as_the_checkpoints_own_or_says_that_it_is_new(
             torch.testing.assert_close(head(pair[0]), expected, atol=1e-6, rtol=0)
 
 
-def test_an_encoder_of_another_family_gets_a_new_transform(encoder_folder):
+@pytest.mark.parametrize(
+    ("config", "activation", "epsilon"),
+    [
+        (DistilBertConfig(dim=D, activation="relu"), "relu", 1e-12),
+        (ModernBertConfig(hidden_size=D, hidden_activation="silu", norm_eps=1e-3), "silu", 1e-3),
+    ],
+)
+def test_a_family_with_other_names_in_its_config_gets_a_new_transform(
+    encoder_folder, config, activation, epsilon
+):
     backbone = load_backbone(encoder_folder)
-    backbone.model.config.model_type = "other"
-    assert new_head("transform", backbone).fresh
+    backbone.model.config = config
+    head = new_head("transform", backbone)
+    assert head.fresh
+    assert type(head.activation) is type(ACT2FN[activation])
+    assert head.norm.eps == epsilon
 
 
 def test_a_head_is_loaded_from_the_folder_or_its_absence_reported(head, bert_folder, tmp_path):
