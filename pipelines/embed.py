@@ -22,7 +22,6 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
-from pipelines.embedding.calibration import calibrated_scale
 from pipelines.embedding.digests import DIGESTS_FOLDER
 from pipelines.embedding.job import EmbedJob, open_job
 from pipelines.embedding.manifest import manifest, precision_warnings, result
@@ -105,9 +104,6 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
     notes = found_notes(job.plan)
     _say_warnings(notes)
-    if job.options.dtype == "int8" and not job.earlier:
-        scale = calibrated_scale(job.encoder, job.plan, job.options, job.storage, work.scratch)
-        job = replace(job, storage=replace(job.storage, scale=scale))
     workers = _embed_blocks(job, work, ledger)
     lost = ledger.lost_rows(job.plan).warnings()
     _say_warnings(lost)

@@ -1,9 +1,9 @@
 """By what a later job knows the texts of embeddings: DIR/digests, a file beside each part.
 
-A file has, for the rows of its part and in their order, `id`, `digest` (of the text), `long`
-(whether the text has more tokens than the model reads) and `clipped` (how many values of an int8
-vector were clipped). Its metadata hold a digest of all that the part was made of, and the part's
-counts. Only `cotbert embed --update` and `cotbert index --update` read the folder.
+A file has, for the rows of its part and in their order, `id`, `digest` (of the text) and `long`
+(whether the text has more tokens than the model reads). Its metadata hold a digest of all that the
+part was made of, and the part's counts. Only `cotbert embed --update` and `cotbert index --update`
+read the folder.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ _DIGEST = pa.binary(DIGEST_BYTES)
 class PartDigests:
     """What the file of a part of N rows holds beside their ids.
 
-    digests: of the texts. long, clipped: (N,). block: from `block_digest`. counts: of the part.
+    digests: of the texts. long: (N,). block: from `block_digest`. counts: of the part.
     """
 
     digests: Sequence[bytes]
     long: np.ndarray
-    clipped: np.ndarray
     block: str
     counts: Mapping[str, int]
 
@@ -65,15 +64,14 @@ def _hash(data: bytes) -> bytes:
 
 
 def part_counts(
-    table: pa.Table, long: np.ndarray, clipped: np.ndarray, duplicates: int, on_long: OnLong
+    table: pa.Table, long: np.ndarray, duplicates: int, on_long: OnLong
 ) -> Counter[str]:
-    """Return the counts of a part of N rows. long, clipped: (N,), as in its file of digests."""
+    """Return the counts of a part of N rows. long: (N,), as in its file of digests."""
     passages = PASSAGES_COLUMN in table.column_names
     return Counter(
         rows=len(table),
         passages=len(pc.list_flatten(table[PASSAGES_COLUMN])) if passages else 0,
         duplicates=duplicates,
-        clipped=int(clipped.sum()),
         truncated=int(long.sum()) if on_long == "truncate" else 0,
         split=int(long.sum()) if on_long == "split-mean" else 0,
     )
@@ -95,16 +93,15 @@ def write_digests(path: Path, ids: pa.Array | pa.ChunkedArray, described: PartDi
         ID_COLUMN: ids,
         "digest": pa.array(described.digests, _DIGEST),
         "long": pa.array(described.long, pa.bool_()),
-        "clipped": pa.array(described.clipped, pa.int32()),
     }
     facts = {"block": described.block, "counts": dict(described.counts)}
     table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(facts)})
-    pq.write_table(table, path, compression="zstd", use_dictionary=["long", "clipped"])
+    pq.write_table(table, path, compression="zstd", use_dictionary=["long"])
 
 
 def read_digests(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the rows of a file, and its `block` and `counts`."""
-    table = pq.read_table(path)
+    table = pq.read_table(path, columns=[ID_COLUMN, "digest", "long"])  # earlier ones have more
     return table, json.loads(table.schema.metadata[METADATA_KEY])
 
 

@@ -1,7 +1,7 @@
 """The rows of the embeddings that `cotbert embed --update` starts from, found by their texts.
 
 The driver writes an index of all rows' digests into the job's scratch folder. Workers map it into
-memory: it takes 30 bytes a row, once for all workers of a machine, and only what is looked at.
+memory: it takes 25 bytes a row, once for all workers of a machine, and only what is looked at.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json
 from pipelines.embedding.digests import DIGESTS_FOLDER, as_words, read_digests
-from pipelines.embedding.options import VECTOR_COLUMN
+from pipelines.embedding.options import SCALE_COLUMN, VECTOR_COLUMN
 from pipelines.embedding.quantization import Storage, StoredRows
 from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
 from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 # Files of the index: the first words of the digests, sorted; what belongs to them; parts by block.
 WORDS, ROWS, BLOCKS = "earlier-words.npy", "earlier-rows.npy", "earlier-blocks.json"
-_ROW = np.dtype(
-    [("word", "<u8"), ("part", "<u4"), ("row", "<u4"), ("clipped", "<i4"), ("long", "?")]
-)
+_ROW = np.dtype([("word", "<u8"), ("part", "<u4"), ("row", "<u4"), ("long", "?")])
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,7 @@ class EarlierRows:
         order = np.argsort(found["part"], kind="stable")
         parts, starts = np.unique(found["part"][order], return_index=True)
         columns = [VECTOR_COLUMN, *([PASSAGES_COLUMN] if storage.passages else [])]
+        columns += [SCALE_COLUMN] if storage.dtype == "int8" else []
         taken = []
         for part, mine in zip(parts, np.split(order, starts[1:]), strict=True):
             file = self.folder / DATA_FOLDER / self.parts[part]
@@ -98,13 +97,16 @@ class EarlierRows:
         passages = pa.nulls(len(table), pa.list_(storage.vector))
         if storage.passages:
             passages = table[PASSAGES_COLUMN].combine_chunks()
+        scales = np.ones(len(table), np.float32)
+        if storage.dtype == "int8":
+            scales = np.asarray(table[SCALE_COLUMN])
         duplicates = len(places) - len(np.unique(places))
         return StoredRows(
             rows,
             vectors.reshape(-1, storage.dimension),
             passages,
+            scales,
             found["long"],
-            found["clipped"],
             duplicates,
         )
 
@@ -122,7 +124,7 @@ class EarlierRows:
 def _rows(table: pa.Table, words: np.ndarray, part: int) -> np.ndarray:
     rows = np.empty(len(table), _ROW)
     rows["word"], rows["part"], rows["row"] = words, part, np.arange(len(table))
-    rows["clipped"], rows["long"] = table["clipped"].to_numpy(), table["long"].to_numpy()
+    rows["long"] = table["long"].to_numpy()
     return rows
 
 

@@ -28,7 +28,7 @@ from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
-from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.embeddings import EACH_ROW, Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
 
@@ -63,8 +63,8 @@ class EmbedJob:
     def metadata(self) -> dict[str, Any]:
         """What is needed to use the vectors; it is in the manifest and in each part's metadata.
 
-        scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
-        have unit length, because of the option or because the model does so.
+        scale: for int8, where its scales are. normalize: whether vectors have unit length, because
+        of the option or because the model does so.
         """
         options, encoder, storage = self.options, self.encoder, self.storage
         pooling = encoder.pooling
@@ -89,10 +89,8 @@ class EmbedJob:
             metadata["model_source"] = options.model
         if storage.dimension < encoder.dimension:
             metadata["truncated_from"] = encoder.dimension
-        if storage.scale is not None:
-            method = "largest absolute value of each dimension / 127"
-            metadata["scale"] = list(storage.scale)
-            metadata["calibration"] = {"rows": options.calibration_rows, "method": method}
+        if options.dtype == "int8":
+            metadata["scale"] = EACH_ROW
         return metadata
 
     @cached_property
@@ -156,16 +154,14 @@ def open_job(options: EmbedOptions) -> EmbedJob:
 
 
 def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
-    """Return the job with the embeddings that it updates, whose int8 scale it must share."""
-    scale = None if earlier.scale is None else tuple(map(float, earlier.manifest["scale"]))
-    job = replace(job, storage=replace(job.storage, scale=scale), earlier=earlier)
+    """Return the job with the embeddings that it updates; UserError if they do not fit."""
     check_same(earlier, described(job.options, job.plan, job.metadata))
     if job.options.keep_gone and job.plan.id_column is None:
         raise UserError(
             "keep_gone needs ids that stay with their rows, and the ids are row numbers, which "
             "move when a line is added or removed: name an --id-column, or leave --keep-gone out"
         )
-    return job
+    return replace(job, earlier=earlier)
 
 
 def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:

@@ -39,7 +39,6 @@ def manifest(
         "truncated": counts["truncated"],
         "split": counts["split"],
         **({"passages": counts["passages"]} if options.passages else {}),
-        **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
         "vocabulary": {key: counts[key] for key in VOCABULARY_KEYS},
         **described(options, plan, metadata),
         # The formats in which the encoder computed, where the options say "auto".
@@ -78,7 +77,7 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         **{f"skipped_{reason}": n for reason, n in ledger.skipped.items()},
         "duplicates": counts["duplicates"],
         "truncated": counts["truncated"],
-        **{key: counts[key] for key in ("split", "clipped", "passages") if counts[key]},
+        **{key: counts[key] for key in ("split", "passages") if counts[key]},
         "dimension": dimension,
         "padding_waste": round(ledger.padding_waste, 4),
         "rows_of_this_run": ledger.new_rows,

@@ -18,7 +18,7 @@ from pipelines.reading.encodings import named_encoding
 Dtype = Literal["float32", "float16", "int8"]
 OnLong = Literal["truncate", "error", "split-mean"]
 # The columns of a part that do not come from the input.
-ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
+ID_COLUMN, VECTOR_COLUMN, SCALE_COLUMN = "id", "embedding", "scale"
 # The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
 
@@ -90,15 +90,6 @@ class EmbedOptions:
             default="one vector for each text",
         ),
     ] = None
-    calibration_rows: Annotated[
-        int,
-        Option(
-            "compute the scale of int8 from the vectors of this many rows",
-            "N",
-            group=OUTPUT,
-            unit="rows",
-        ),
-    ] = 2048
     backend: shared.EncoderBackend = "auto"
     attention: Annotated[
         Attention,
@@ -136,13 +127,15 @@ class EmbedOptions:
                 "attention: leave one of them out"
             )
         object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
-        at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows", "passages")
+        at_least(self, 1, "limit", "workers", "truncate_dim", "passages")
         if self.keep_gone and self.update is None:
             raise UserError("keep_gone needs update: name the embeddings whose rows are to be kept")
         repeated = [name for name in self.keep if self.keep.count(name) > 1]
         if repeated:
             raise UserError(f"keep names {repeated[0]!r} twice: give each column once")
-        made = (ID_COLUMN, VECTOR_COLUMN, *([PASSAGES_COLUMN] if self.passages else []))
+        made = [ID_COLUMN, VECTOR_COLUMN]
+        made += [PASSAGES_COLUMN] if self.passages else []
+        made += [SCALE_COLUMN] if self.dtype == "int8" else []
         for name in made:
             if name in self.keep:
                 raise UserError(
@@ -160,4 +153,6 @@ class EmbedOptions:
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         if self.update is not None:
             options["update"] = str(self.update)
+        if self.dtype != "int8":  # so that a job that an earlier version began is the same job
+            options["calibration_rows"] = 2048
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -1,8 +1,10 @@
 """Convert float vectors to their stored form: fewer dimensions, unit length, fewer bits, Arrow.
 
-int8 is symmetric with one scale per dimension: stored = round(value / scale), so value = stored *
-scale to within half a scale. The scale is the largest absolute value in the calibration rows
-divided by 127; a larger value in a later row is stored as 127 and counted.
+int8 is symmetric with one scale per row: stored = round(value / scale), so value = stored * scale
+to within half a scale. The scale is the largest absolute value of the row's vector and passages
+divided by 127, so no value is clipped. Of the vectors that all-MiniLM-L6-v2 gives 400 docstrings
+and their 1,895 passages, the lowest cosine of a stored one to the exact one is 0.99993. With the
+scale per dimension of earlier versions, computed from whole texts alone, it was 0.9964.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import pyarrow.parquet as pq
 
 from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
-from pipelines.embedding.options import ID_COLUMN, VECTOR_COLUMN
+from pipelines.embedding.options import ID_COLUMN, SCALE_COLUMN, VECTOR_COLUMN
 from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.ids import INT64, STRING
+from pipelines.searching.embeddings import EACH_ROW
 from pipelines.storage.corpus import MANIFEST_FILE
 
 ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
@@ -35,28 +38,29 @@ class Storage:
     """The stored form of vectors of D dimensions.
 
     dimension: number of leading dimensions that are stored. normalize: whether vectors are scaled
-    to unit length after that. passthrough: passed-through columns with their types. scale:
-    (dimension,) for int8. metadata: written into every part. id_type: int64 or string. passages:
-    whether a row has the vectors of its passages too.
+    to unit length after that. passthrough: passed-through columns with their types. metadata:
+    written into every part. id_type: int64 or string. passages: whether a row has the vectors of
+    its passages too.
     """
 
     dimension: int
     dtype: str
     normalize: bool
     passthrough: tuple[tuple[str, Any], ...] = ()
-    scale: tuple[float, ...] | None = None
     metadata: Mapping[str, Any] | None = None
     id_type: str = INT64
     passages: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of every part: id, the passed-through columns, embedding, perhaps passages."""
+        """The schema of every part: id, the passed-through columns, embedding, perhaps passages,
+        and the scale of int8."""
         fields = [
             (ID_COLUMN, self._ids),
             *self.passthrough,
             (VECTOR_COLUMN, self.vector),
             *([(PASSAGES_COLUMN, pa.list_(self.vector))] if self.passages else []),
+            *([(SCALE_COLUMN, pa.float32())] if self.dtype == "int8" else []),
         ]
         return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
 
@@ -77,22 +81,25 @@ class Storage:
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
-    def quantize(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, dimension) stored values, and (N,) how many of each row were clipped."""
-        if self.scale is None:
-            return vectors.astype(self.dtype), np.zeros(len(vectors), int)
-        steps = np.rint(vectors / np.asarray(self.scale, np.float32))
-        clipped = (np.abs(steps) > MOST_INT8).sum(axis=1)
-        return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
+    def quantize(
+        self, vectors: np.ndarray, passages: Passages
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the values of (N, D) vectors and of the (P, D) vectors of their passages as they
+        are stored, (N, dimension) and (P, dimension), and their scales (N,), 1 except for int8."""
+        own, others = self.shorten(vectors), self.shorten(passages.vectors)
+        scales = np.ones(len(own), np.float32)
+        if self.dtype == "int8":
+            row = np.repeat(np.arange(len(own)), passages.counts)
+            most = np.abs(own).max(axis=1)
+            np.maximum.at(most, row, np.abs(others).max(axis=1))
+            scales = np.where(most > 0, most / MOST_INT8, scales)
+            own, others = np.rint(own / scales[:, None]), np.rint(others / scales[row, None])
+        return own.astype(self.dtype), others.astype(self.dtype), scales
 
-    def stored_passages(self, passages: Passages) -> tuple[pa.Array, np.ndarray]:
-        """Return the lists of stored vectors of (N,) texts, and (N,) how many values of each were
-        clipped."""
-        stored, clipped = self.quantize(self.shorten(passages.vectors))
-        ends = np.cumsum(passages.counts, dtype=np.int32)
-        starts = np.concatenate([np.zeros(1, np.int32), ends])
-        lists = pa.ListArray.from_arrays(starts, self._vectors(stored), pa.list_(self.vector))
-        return lists, sums_of_runs(clipped, passages.counts)
+    def lists(self, stored: np.ndarray, counts: np.ndarray) -> pa.Array:
+        """Return N lists of the (P, dimension) stored vectors of passages. counts: (N,) of them."""
+        starts = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
+        return pa.ListArray.from_arrays(starts, self._vectors(stored), pa.list_(self.vector))
 
     def _vectors(self, stored: np.ndarray) -> pa.Array:
         flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
@@ -102,17 +109,16 @@ class Storage:
         self,
         ids: Sequence[int | str],
         passthrough: Sequence[Sequence[Any]],
-        stored: np.ndarray,
-        passages: pa.Array | None = None,
+        rows: StoredRows,
     ) -> pa.Table:
-        """Return the table of N rows. stored: from `quantize`. passages: from `stored_passages`, if
-        rows have passages."""
+        """Return the table of N rows."""
         columns = [pa.array(ids, self._ids)]
         columns += [
             passthrough_array(v, kind)
             for v, (_, kind) in zip(passthrough, self.passthrough, strict=True)
         ]
-        columns += [self._vectors(stored), *([passages] if self.passages else [])]
+        columns += [self._vectors(rows.stored), *([rows.passages] if self.passages else [])]
+        columns += [pa.array(rows.scales)] if self.dtype == "int8" else []
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
@@ -121,15 +127,15 @@ class StoredRows:
     """The rows of a block that have a vector.
 
     rows: (M,) their places in the block. stored: (M, D) as they are stored. passages: M lists of
-    vectors as they are stored. long, clipped: (M,), as in the file of digests. duplicates: texts
-    that were there before.
+    vectors as they are stored. scales: (M,). long: (M,), as in the file of digests. duplicates:
+    texts that were there before.
     """
 
     rows: np.ndarray
     stored: np.ndarray
     passages: pa.Array
+    scales: np.ndarray
     long: np.ndarray
-    clipped: np.ndarray
     duplicates: int
 
 
@@ -143,8 +149,8 @@ def in_order(parts: Sequence[StoredRows]) -> StoredRows:
         rows[order],
         np.concatenate([part.stored for part in parts])[order],
         pa.concat_arrays([part.passages for part in parts]).take(order),
+        np.concatenate([part.scales for part in parts])[order],
         np.concatenate([part.long for part in parts])[order],
-        np.concatenate([part.clipped for part in parts])[order],
         sum(part.duplicates for part in parts),
     )
 
@@ -160,12 +166,6 @@ def write_part(table: pa.Table, path: Path) -> None:
     vectors = (VECTOR_COLUMN, PASSAGES_COLUMN)
     columns = [name for name in table.column_names if name not in vectors]
     pq.write_table(table, path, compression="zstd", use_dictionary=columns)
-
-
-def scale_of(vectors: np.ndarray) -> tuple[float, ...]:
-    """Return the (D,) scale of (N, D) calibration vectors; 1 for a dimension that is always 0."""
-    most = np.abs(vectors).max(axis=0, initial=0.0)
-    return tuple(float(s) for s in np.where(most > 0, most / MOST_INT8, 1.0))
 
 
 def passthrough_array(values: Sequence[Any], kind: Any) -> pa.Array:
@@ -186,10 +186,12 @@ def as_text(value: Any) -> str | None:
 def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the (N,) ids (int64, or objects for text) and the (N, D) vectors of a folder; int8 is
     converted to float32."""
-    columns = [ID_COLUMN, VECTOR_COLUMN]
+    scale = read_json(folder / MANIFEST_FILE).get("scale")
+    columns = [ID_COLUMN, VECTOR_COLUMN, *([SCALE_COLUMN] if scale == EACH_ROW else [])]
     tables = [pq.read_table(part, columns=columns) for part in part_files(folder)]
     table = pa.concat_tables(tables).combine_chunks()
     vectors = table[VECTOR_COLUMN].combine_chunks()
     values = np.asarray(vectors.flatten()).reshape(len(table), -1)
-    scale = read_json(folder / MANIFEST_FILE).get("scale")
+    if scale == EACH_ROW:
+        scale = np.asarray(table[SCALE_COLUMN])[:, None]
     return np.asarray(table[ID_COLUMN]), values if scale is None else values * np.float32(scale)

@@ -170,10 +170,9 @@ def _keep_gone(
             continue
         new = f"part-{block_name(shards, number)}.parquet"
         table = pq.read_table(earlier.folder / DATA_FOLDER / name).filter(left)
-        long, clipped = described["long"].to_numpy(), described["clipped"].to_numpy()
-        counts = part_counts(table, long, clipped, 0, on_long)
-        digests = described["digest"].to_pylist()
-        kept = PartDigests(digests, long, clipped, f"kept {name}", counts)
+        long = described["long"].to_numpy()
+        counts = part_counts(table, long, 0, on_long)
+        kept = PartDigests(described["digest"].to_pylist(), long, f"kept {name}", counts)
         write_described_part(work.output, work.scratch, new, table, kept)
         total.update(counts, taken_over=len(table))
     return total

@@ -181,10 +181,9 @@ class BlockEmbedder:
             return set()
         ids = [piece.ids[place] for place in made.rows]
         passthrough = [[values[n] for n in made.rows] for values in piece.passthrough]
-        table = self._task.storage.table(ids, passthrough, made.stored, made.passages)
-        on_long = self._task.options.on_long
-        of_part = part_counts(table, made.long, made.clipped, made.duplicates, on_long)
-        described = PartDigests(given, made.long, made.clipped, whole, of_part)
+        table = self._task.storage.table(ids, passthrough, made)
+        of_part = part_counts(table, made.long, made.duplicates, self._task.options.on_long)
+        described = PartDigests(given, made.long, whole, of_part)
         write_described_part(self._output, self._scratch, name, table, described)
         counts.update(of_part)
         return set(given)
@@ -214,10 +213,9 @@ class BlockEmbedder:
             encoder, texts, options.on_long, options.precision, self._turn, options.passages
         )
         counts.update(encoded.counts)
-        stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
-        passages, clipped_too = storage.stored_passages(encoded.passages)
-        clipped = clipped + clipped_too
-        return StoredRows(encoded.rows, stored, passages, encoded.long, clipped, encoded.duplicates)
+        stored, others, scales = storage.quantize(encoded.vectors, encoded.passages)
+        passages = storage.lists(others, encoded.passages.counts)
+        return StoredRows(encoded.rows, stored, passages, scales, encoded.long, encoded.duplicates)
 
 
 def peak_mib() -> float:

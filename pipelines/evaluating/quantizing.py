@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.embedding.calibration import calibration_texts
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
@@ -36,6 +36,8 @@ from pipelines.evaluating.quantization_sentences import gain_sentence, score_sen
 from pipelines.evaluating.scoring import Scored, score_of
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
+from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.readers import read
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
@@ -48,6 +50,8 @@ MADE_BY = ("openvino", "nncf", "torch", "transformers")
 ROUNDS = 3
 # Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
+# Rows are taken from this many shards at equal distances, since files may be sorted.
+CALIBRATION_SHARDS = 16
 
 
 class LossError(RuntimeError):
@@ -107,13 +111,28 @@ def _texts(options: QuantizeOptions) -> list[str]:
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
-    found = sorted(set(calibration_texts(plan, 2 * options.rows)))
+    found = sorted(set(_calibration_texts(plan, 2 * options.rows)))
     if len(found) < 2 * LEAST_TEXTS:
         raise UserError(
             f"the input has {len(found)} different texts: give at least {2 * LEAST_TEXTS}, half of "
             "them to calibrate the graph and half to compare"
         )
     return [found[place] for place in np.random.default_rng(0).permutation(len(found))]
+
+
+def _calibration_texts(plan: ReadPlan, rows: int) -> list[str]:
+    """Return at most `rows` usable texts, equally many from each of CALIBRATION_SHARDS shards.
+
+    If a shard has too few, the shards after it give more.
+    """
+    number = min(CALIBRATION_SHARDS, len(plan.shards))
+    shards = np.linspace(0, len(plan.shards), number, endpoint=False).astype(int)
+    texts: list[str] = []
+    for turn, shard in enumerate(shards):
+        share = (rows - len(texts)) // (number - turn)
+        there = (piece.texts for piece in read(plan.shards[shard], plan))
+        texts += islice(chain.from_iterable(there), share)
+    return texts
 
 
 def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:

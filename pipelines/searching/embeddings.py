@@ -20,15 +20,19 @@ from pipelines.reading.manifests import check_embeddings
 from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
 
+# The `scale` of a manifest whose int8 vectors have each their own, in a column of that name.
+EACH_ROW = "row"
+
 
 @dataclass(frozen=True)
 class Block:
     """Some rows of a folder, without the rows that have no direction.
 
     ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
-    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. left_out:
-    number of rows that are all zeros, or hold null, NaN or infinity. passages: the rows' passages
-    that have a direction; None if they are not read.
+    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32, of which
+    only the direction is that of the row. left_out: number of rows that are all zeros, or hold
+    null, NaN or infinity. passages: the rows' passages that have a direction; None if they are not
+    read.
     """
 
     ids: np.ndarray
@@ -44,7 +48,8 @@ class Embeddings:
     """An opened folder.
 
     starts: the number of each part's first row, followed by the number of all rows. scale: (D,)
-    float32 by which int8 vectors are multiplied, None for other types.
+    float32 by which int8 vectors are multiplied if one scale is that of all rows. None for other
+    types, and if each row has its own, which no direction depends on.
     """
 
     path: Path
@@ -97,7 +102,8 @@ class Embeddings:
     @property
     def passthrough_columns(self) -> list[str]:
         """The columns that `embed` passed through: all except id and vectors."""
-        own = ("id", "embedding", *([PASSAGES_COLUMN] if self.has_passages else []))
+        own = ["id", "embedding", *([PASSAGES_COLUMN] if self.has_passages else [])]
+        own += ["scale"] if self.manifest.get("scale") == EACH_ROW else []
         return [name for name in self.schema.names if name not in own]
 
     @property
@@ -135,7 +141,7 @@ class Embeddings:
         return Block(ids, column, rows, vectors, len(usable) - len(rows), passages)
 
     def _vectors(self, column: pa.Array) -> np.ndarray:
-        """Return the vectors (N, D) in float32 of a column of N."""
+        """Return the directions (N, D) in float32 of a column of N vectors."""
         values = column.flatten().to_numpy(zero_copy_only=False)
         vectors = values.reshape(-1, self.dimension).astype(np.float32, copy=False)
         return np.asarray(vectors if self.scale is None else vectors * self.scale)
@@ -187,8 +193,13 @@ def _manifest(path: Path) -> dict[str, Any]:
     return check_embeddings(file, manifest)
 
 
-def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """Return the (D,) float32 scale; the manifest has one number for all dimensions or for each."""
+def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray | None:
+    """Return the (D,) float32 scale; the manifest has one number for all dimensions or for each.
+
+    None if each row has its own.
+    """
+    if manifest.get("scale") == EACH_ROW:
+        return None
     dimension = int(manifest["dimension"])
     try:
         scale = np.asarray(manifest.get("scale"), np.float32)

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cotbert_core.evaluation.passages import Passages
 from pipelines.embedding.manifest import model_commit
 from pipelines.embedding.quantization import (
     METADATA_KEY,
     Storage,
+    StoredRows,
     passthrough_array,
     read_embeddings,
-    scale_of,
     write_part,
 )
 
@@ -33,37 +34,38 @@ def test_fewer_dimensions_are_of_unit_length_again():
     np.testing.assert_array_equal(Storage(5, "float32", True).shorten(zero), zero[:, :5])
 
 
-def test_int8_is_back_within_half_a_scale_and_clipping_is_counted():
-    scale = scale_of(VECTORS)
-    assert scale[0] == 1.0, "the first dimension is always 0"
-    assert scale[7] == pytest.approx(np.abs(VECTORS[:, 7]).max() / 127)
-    storage = Storage(8, "int8", False, scale=scale)
-    stored, clipped = storage.quantize(VECTORS)
-    assert (stored.dtype, clipped.tolist()) == (np.int8, [0] * len(VECTORS))
-    back = stored * np.asarray(scale, np.float32)
-    assert (np.abs(back - VECTORS) <= np.asarray(scale) * 0.5001).all()
-    more, clipped = storage.quantize(VECTORS * 3)
-    expected = (np.abs(VECTORS * 3) > 127.5 * np.asarray(scale)).sum(axis=1)
-    assert clipped.tolist() == expected.tolist()
-    assert expected.any()
-    assert (more.min(), more.max()) == (-127, 127)
+def test_int8_is_back_within_half_the_scale_of_its_row():
+    """Which is that of the row's passages too, and 1 for a row of zeros."""
+    vectors = np.concatenate([VECTORS, np.zeros((1, 8), np.float32)])
+    counts = np.arange(51)[::-1] % 3
+    passages = Passages(np.resize(VECTORS * 2, (counts.sum(), 8)), counts)
+    stored, others, scales = Storage(8, "int8", False, passages=True).quantize(vectors, passages)
+    assert (stored.dtype, others.dtype, scales[-1]) == (np.int8, np.int8, 1)
+    of_row = np.repeat(scales, counts)[:, None]
+    assert (np.abs(stored * scales[:, None] - vectors) <= scales[:, None] * 0.5001).all()
+    assert (np.abs(others * of_row - passages.vectors) <= of_row * 0.5001).all()
+    ends = np.cumsum(counts)
+    for row in range(50):
+        together = [stored[row], *others[ends[row] - counts[row] : ends[row]]]
+        assert np.abs(together).max() == 127
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_a_part_has_its_columns_and_says_how_to_read_them(tmp_path, dtype):
-    scale = scale_of(VECTORS) if dtype == "int8" else None
-    facts = {"dimension": 8, "scale": scale and list(scale)}
+    facts = {"dimension": 8, **({"scale": "row"} if dtype == "int8" else {})}
     kept = (("year", pa.int32()), ("label", pa.string()))
-    storage = Storage(8, dtype, False, kept, scale, facts)
-    stored = storage.quantize(VECTORS)[0]
+    storage = Storage(8, dtype, False, kept, facts)
+    none = Passages(np.zeros((0, 8)), np.zeros(50, int))
+    stored, _, scales = storage.quantize(VECTORS, none)
+    rows = StoredRows(np.arange(50), stored, pa.nulls(50), scales, np.zeros(50, bool), 0)
     labels = [*["a"] * 48, None, {"b": "ü"}]
-    write_part(storage.table(range(50), [range(50), labels], stored), tmp_path / "part-0.parquet")
+    write_part(storage.table(range(50), [range(50), labels], rows), tmp_path / "part-0.parquet")
     (tmp_path / "manifest.json").write_text(json.dumps(facts))
     table = pq.read_table(tmp_path / "part-0.parquet")
     element = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
-    assert table.schema == pa.schema(
-        {"id": pa.int64(), **dict(kept), "embedding": pa.list_(element, 8)}
-    )
+    columns = {"id": pa.int64(), **dict(kept), "embedding": pa.list_(element, 8)}
+    columns |= {"scale": pa.float32()} if dtype == "int8" else {}
+    assert table.schema == pa.schema(columns)
     assert json.loads(table.schema.metadata[METADATA_KEY.encode()]) == facts
     assert table["label"].to_pylist()[47:] == ["a", None, '{"b": "ü"}']
     ids, vectors = read_embeddings(tmp_path)

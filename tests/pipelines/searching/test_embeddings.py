@@ -12,6 +12,7 @@ import pytest
 from embeddings_folders import write_folder, write_part
 
 from cotbert_core.errors import UserError
+from pipelines.embed import read_embeddings
 from pipelines.search import nearest
 from pipelines.searching import parts as module
 from pipelines.searching.embeddings import Embeddings
@@ -54,8 +55,20 @@ def test_blocks_hold_every_row_once(tmp_path, ids, vectors, monkeypatch, block_r
 def test_int8_is_multiplied_by_its_scale(tmp_path, ids, scale):
     stored = np.random.default_rng(2).integers(-127, 128, (ROWS, DIMENSION)).astype(np.int8)
     folder = write_folder(tmp_path / "e", ids, stored, scale=scale)
-    expected = stored.astype(float) * scale
-    np.testing.assert_array_equal(read(folder)[2], expected.astype(np.float32))
+    expected = stored * np.asarray(scale, np.float32)
+    np.testing.assert_array_equal(read(folder)[2], expected)
+    np.testing.assert_array_equal(read_embeddings(folder)[1], expected)
+
+
+def test_int8_with_a_scale_for_each_row_is_read_as_its_direction(tmp_path, ids):
+    """Which the scale does not change; a kept column of its name is one of one scale for all."""
+    stored = np.random.default_rng(2).integers(-127, 128, (ROWS, DIMENSION)).astype(np.int8)
+    kept = {"scale": np.linspace(0.1, 1, ROWS, dtype=np.float32)}
+    folder = write_folder(tmp_path / "e", ids, stored, kept, scale="row")
+    np.testing.assert_array_equal(read(folder)[2], stored)
+    assert Embeddings.open(folder).passthrough_columns == []
+    change(folder, scale=0.5)
+    assert Embeddings.open(folder).passthrough_columns == ["scale"]
 
 
 def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vectors, capsys):

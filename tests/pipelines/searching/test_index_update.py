@@ -36,8 +36,7 @@ def embeddings(folder, texts, ids=None, **facts):
         kept["passages"] = pa.array(lists, pa.list_(pa.list_(pa.float32(), DIMENSION)))
     write_folder(folder, ids, vectors, kept, parts=1, **{**SAME, **facts})
     (folder / "digests").mkdir()
-    none = np.zeros(len(ids), int)
-    described = PartDigests(text_digests(said), none.astype(bool), none, "block", {})
+    described = PartDigests(text_digests(said), np.zeros(len(ids), bool), "block", {})
     write_digests(folder / "digests" / "part-000000.parquet", pa.array(ids, pa.int64()), described)
     return folder
 
