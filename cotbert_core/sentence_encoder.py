@@ -78,8 +78,10 @@ class SentenceEncoder:
         encoder that cannot be opened or read that way.
         """
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
-        pooling = resolve_pooling_config(str(name_or_path), template, readout, max_length, denoise)
-        head = load_head(pooling.head, str(name_or_path), backbone) if pooling.head else None
+        pooling = resolve_pooling_config(
+            backbone.name, template, readout, max_length, denoise, tokenizer=backbone.tokenizer
+        )
+        head = load_head(pooling.head, backbone.name, backbone) if pooling.head else None
         made = cls(backbone, pooling, head)
         if max_length is not None and max_length > made.max_length:
             raise UserError(

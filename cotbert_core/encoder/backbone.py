@@ -58,14 +58,12 @@ class Backbone:
     @property
     def position_start(self) -> int:
         """The id of the first position: padding_idx + 1 for the RoBERTa family, 0 for BERT."""
-        padding = getattr(self.model.embeddings, "padding_idx", None)
-        return 0 if padding is None else int(padding) + 1
+        return _position_start(self.model)
 
     @property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row, including special tokens."""
-        limit = int(self.model.config.max_position_embeddings)
-        return limit - self.position_start
+        return _max_tokens(self.model)
 
     @property
     def packs(self) -> bool:
@@ -88,6 +86,15 @@ class Backbone:
     def start_tokens(self) -> int:
         """The fixed cost of such a pass (`slices_of`); packed rows have no padding to save."""
         return CUDA_START_TOKENS if self.device.type == "cuda" and not self.packs else 0
+
+
+def _position_start(model: Any) -> int:
+    padding = getattr(model.embeddings, "padding_idx", None)
+    return 0 if padding is None else int(padding) + 1
+
+
+def _max_tokens(model: Any) -> int:
+    return int(model.config.max_position_embeddings) - _position_start(model)
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:
@@ -151,7 +158,7 @@ def most_tokens(name: str) -> int | None:
             model = AutoModel.from_config(  # type: ignore[no-untyped-call]
                 config, trust_remote_code=False
             )
-        return Backbone(model, load_tokenizer(name), name).max_tokens
+        return _max_tokens(model)
     except (UserError, AttributeError, ValueError, ImportError):
         return None
 

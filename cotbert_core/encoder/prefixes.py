@@ -51,7 +51,8 @@ def add_new_prefixes(model: Any, name: str, length: int) -> None:
     encoder's weights: N(0, 0.02) for BERT."""
     _check(model, name)
     vectors = torch.empty(_shape(model.config, length))
-    _add(model, nn.init.normal_(vectors, std=model.config.initializer_range))
+    nn.init.normal_(vectors, std=model.config.initializer_range)
+    _add(model, vectors)
 
 
 def load_prefixes(model: Any, name: str) -> None:

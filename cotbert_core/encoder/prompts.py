@@ -63,12 +63,17 @@ def prompt_tokens(template: Template, tokenizer: SentenceTokenizer, name: str) -
 
 
 def with_default_prompt(
-    fields: dict[str, Any], folder: Path, name: str, included: bool
+    fields: dict[str, Any],
+    folder: Path,
+    name: str,
+    included: bool,
+    tokenizer: SentenceTokenizer | None = None,
 ) -> dict[str, Any]:
     """Return the fields of a PoolingConfig with the default prompt of a folder, if it has one.
 
     fields: those of the folder's modules, whose max_length counts the prompt's tokens too.
-    included: whether the pooling includes the prompt's tokens.
+    included: whether the pooling includes the prompt's tokens. tokenizer: that of the encoder NAME;
+    None: it is loaded.
     """
     prompts, default = named_prompts(folder)
     if default is None or not prompts[default].strip():
@@ -79,7 +84,7 @@ def with_default_prompt(
             "--template '[X]' to read it without a prompt, or use sentence-transformers"
         )
     template, length = prompt_template(prompts[default]), fields.get("max_length")
-    taken = prompt_tokens(template, load_tokenizer(name), name)
+    taken = prompt_tokens(template, tokenizer or load_tokenizer(name), name)
     if length is not None:
         if taken >= length:
             raise UserError(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotbert_core.encoder.locations import MINILM
+from cotbert_core.encoder.locations import MINILM, MINILM_HUB
 from cotbert_core.encoder.prompts import DOCUMENT, QUERY
 from cotbert_core.files import write_text
 from cotbert_core.saving.markdown import code, plain, yaml_string
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
-_HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
 _SCORES_END = "<!-- further scores go above this line -->"
 # The settings that matter most for the result; the folder's cotbert.json has all settings.
 _SETTINGS = (
@@ -85,7 +84,7 @@ def add_scores(folder: Path, scores: Sequence[Score]) -> None:
 
 def base_model(name: str) -> str | None:
     """Return the hub name of an encoder NAME; None for a folder."""
-    known = _HUB_NAMES.get(name, name)
+    known = MINILM_HUB if name == MINILM else name
     return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
 
 import cotbert_core
 from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.encoder import backbone, locations
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.locations import MINILM
@@ -163,6 +165,7 @@ def cached(tmp_path, monkeypatch):
     (home / "refs").mkdir(parents=True)
     (home / "refs" / "main").write_text("abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    locations._hub_files.cache_clear()
     for module in ("locations", "pretrained"):
         monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
@@ -179,12 +182,36 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(cached):
         resolve_pooling_config("some/other")
 
 
+def test_the_hub_is_asked_once_for_each_part(cached, monkeypatch):
+    cached.mkdir(parents=True)
+    asked = []
+
+    def download(name, allow_patterns, local_files_only):
+        asked.append(name)
+        return str(cached)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    for _ in range(3):
+        assert resolve_pooling_config("some/encoder").readout == "mean"
+    assert asked == ["some/encoder"]
+
+
+def test_minilm_is_on_the_hub_where_its_package_is_not_installed(monkeypatch):
+    monkeypatch.setattr(locations, "find_spec", lambda _: None)
+    assert locations.locate_encoder(MINILM) == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_the_most_tokens_are_known_without_a_tokenizer(encoder_folder, monkeypatch):
+    monkeypatch.setattr(backbone, "load_tokenizer", lambda _: pytest.fail("loaded"))
+    assert backbone.most_tokens(encoder_folder) == 128
+
+
 def test_a_saved_folder_on_the_hub_is_read_as_the_folder(encoder_folder, family, sentences, cached):
     """With the tokenizer that has no template in it, and its head."""
     torch.manual_seed(0)
-    backbone = load_backbone(encoder_folder)
+    loaded = load_backbone(encoder_folder)
     pooling = PoolingConfig("mask", TEMPLATES[f"{family}/anchor"], full_stop=True, head="tanh")
-    encoder = SentenceEncoder(backbone, pooling, TanhHead(backbone.model.config).eval())
+    encoder = SentenceEncoder(loaded, pooling, TanhHead(loaded.model.config).eval())
     encoder.save_pretrained(cached)
     again = SentenceEncoder.from_pretrained("some/encoder")
     assert (again.bound, again.pooling) == (encoder.bound, encoder.pooling)

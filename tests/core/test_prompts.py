@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 from cotbert_core import SentenceEncoder, Template, UserError
+from cotbert_core.encoder import backbone, prompts
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import (
@@ -66,6 +67,15 @@ def test_the_default_prompt_precedes_every_sentence(prompted):
     np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
     assert np.abs(ours(folder) - theirs(folder, prompt="")).max() > 0.01, "the prompt matters"
     assert np.abs(ours(prompted(None, name="none")) - theirs(folder, prompt="")).max() < 1e-6
+
+
+def test_the_tokenizer_is_loaded_once_for_the_encoder_and_its_prompt(prompted, monkeypatch):
+    folder, loaded = prompted(), []
+    real = backbone.load_tokenizer
+    for module in (backbone, prompts):
+        monkeypatch.setattr(module, "load_tokenizer", lambda n: loaded.append(n) or real(n))
+    assert SentenceEncoder.from_pretrained(folder).pooling.template is not None
+    assert loaded == [folder]
 
 
 def test_a_prompt_that_is_given_replaces_the_default_one(prompted):
