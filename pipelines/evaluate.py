@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.evaluation_data import (
     LEAST_RESAMPLES,
     EvaluationData,
+    only_mteb,
     read_evaluation_data,
 )
 from pipelines.evaluating.files import Files
-from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
+from pipelines.evaluating.model_specs import ModelSpec, label_of, labelled
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.published import published_backbone
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
@@ -65,20 +67,21 @@ def evaluate_several(
     """
     files = Files.checked(output, reports)
     common = several[0]
-    if not common.resamples:
+    if not common.resamples and not only_mteb(common):
         raise UserError(
             f"resamples is 0 and {len(several)} models are compared, which needs resamples: give "
             f"at least {LEAST_RESAMPLES}, or a single model"
         )
     data = read_evaluation_data(common)
-    labels = _labels(several)
+    labels, opened = _opened(several)
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
     about = f"Scores {params['model']} on the same tasks, with the differences between them."
     with tracking.tracked_run("evaluate", params, about=about, parent=parent, output=output) as run:
         models = {}
-        for label, options in zip(labels, several, strict=True):
+        for label, options, readout in zip(labels, several, opened, strict=True):
             say(f"evaluate {label}")
-            models[label] = replace(_score(options, data, run.key), label=label)
+            model = _score(options, data, run.key, readout=readout)
+            models[label] = replace(model, label=label)
         first, *others = models.values()
         result: dict[str, Any] = {
             "models": {label: model.result for label, model in models.items()},
@@ -92,37 +95,46 @@ def evaluate_several(
     return result
 
 
-def _labels(several: Sequence[EvaluateOptions]) -> list[str]:
-    """Return a label for each model. Each is opened and closed again, so that a model that cannot
-    be read does not stop the job halfway."""
+def _opened(
+    several: Sequence[EvaluateOptions],
+) -> tuple[list[str], list[OpenReadout | None]]:
+    """Return a label for each model, and the opened one where it is kept and reads without the
+    scored sentences, in which --remove counts tokens."""
     for options in several:
         check_readout(options)
-    return numbered([_label(options, open_readout(options, [])) for options in several])
+    labels, opened = labelled([(_spec(o), partial(open_readout, o, [])) for o in several])
+    return labels, [None if o.remove else r for o, r in zip(several, opened, strict=True)]
 
 
-def _label(options: EvaluateOptions, readout: OpenReadout) -> str:
-    return label_of(ModelSpec(options.model, options.template, options.readout), readout)
+def _spec(options: EvaluateOptions) -> ModelSpec:
+    return ModelSpec(options.model, options.template, options.readout)
 
 
 def _score(
-    options: EvaluateOptions, data: EvaluationData, parent: str | None, files: Files | None = None
+    options: EvaluateOptions,
+    data: EvaluationData,
+    parent: str | None,
+    files: Files | None = None,
+    readout: OpenReadout | None = None,
 ) -> Model:
-    """Score a model in an MLflow run of its own; write `files` if given."""
+    """Score a model in an MLflow run of its own; write `files` if given. readout: the opened
+    model, None to open it here."""
     check_readout(options)
     # The sentences are only needed if tokens are counted or vectors are transformed.
     needed = options.remove or sample_name(options) is not None
     sentences = data.sentences() if needed else []
     sample = sample_sentences(options, sentences)
-    readout = open_readout(options, sentences)
+    readout = readout or open_readout(options, sentences)
     if options.template is None and (note := unused_prompts(options.model)):
         say(note)
     if sample is not None:
         check_transform(options, sample, readout)
     counted = CountedEncode(readout.encode)
-    params, label = _params(options) | readout.used, _label(options, readout)
+    params, label = _params(options) | readout.used, label_of(_spec(options), readout)
     name = tracking.run_name("evaluate", label)
     with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
-        encode, for_queries = transformed(options, counted, sample, readout.for_queries)
+        queries = counted.by(readout.for_queries)
+        encode, for_queries = transformed(options, counted, sample, queries)
         scored = data.score(encode, options.resamples, for_queries)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
         run.metrics(_flat_metrics(result))

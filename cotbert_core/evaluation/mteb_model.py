@@ -11,17 +11,25 @@ from cotbert_core.evaluation.pairs import Encode
 
 
 class MtebModel:
-    """An `encode` callable with mteb's interface: no task prompts, cosine similarity."""
+    """An `encode` callable with mteb's interface: no task prompts, cosine similarity.
 
-    def __init__(self, encode: Encode, name: str = "cotbert/encoder") -> None:
-        self._encode, self._name = encode, name
+    for_queries: encodes the queries of retrieval and reranking; None: as other texts.
+    """
 
-    def encode(self, inputs: Iterable[Mapping[str, Any]], **_: Any) -> np.ndarray:
+    def __init__(
+        self, encode: Encode, for_queries: Encode | None = None, name: str = "cotbert/encoder"
+    ) -> None:
+        self._encode, self._for_queries, self._name = encode, for_queries or encode, name
+
+    def encode(
+        self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: str | None = None, **_: Any
+    ) -> np.ndarray:
         """Return the vectors (N, D) of all texts. inputs: mteb's batches {"text": texts}.
 
         All batches are encoded together, sorted by length, which reduces padding.
         """
-        return self._encode([text for batch in inputs for text in batch["text"]])
+        encode = self._for_queries if prompt_type == "query" else self._encode
+        return encode([text for batch in inputs for text in batch["text"]])
 
     def similarity(self, left: Any, right: Any) -> Any:
         """Return the cosines (N, M) of left (N, D) and right (M, D)."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs
 from cotbert_core.evaluation.pairs import Encode
-from pipelines.runtime.progress import Progress
+from cotbert_core.files import read_text
+from pipelines.runtime.progress import Progress, say
 
 SPLITS = ("dev", "test")
 # Sentences encoded between two progress lines: enough to sort by length.
@@ -25,12 +31,19 @@ class CountedEncode:
         self.sentences, self.seconds = 0, 0.0
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        return self._counted(self._encode, sentences)
+
+    def by(self, encode: Encode | None) -> Encode | None:
+        """Return another `encode`, such as that of queries, that adds to the same counts."""
+        return None if encode is None else partial(self._counted, encode)
+
+    def _counted(self, encode: Encode, sentences: Sequence[str]) -> np.ndarray:
         started = time.perf_counter()
         progress = Progress("evaluate", len(sentences), "sentence")
         pieces = []
         for start in range(0, len(sentences), SHOWN_SENTENCES):
             piece = sentences[start : start + SHOWN_SENTENCES]
-            pieces.append(self._encode(piece))
+            pieces.append(encode(piece))
             if len(sentences) > SHOWN_SENTENCES:
                 progress.show(start + len(piece))
         self.seconds += time.perf_counter() - started
@@ -43,8 +56,22 @@ class CountedEncode:
 
 
 def read_splits(path: Path) -> dict[str, Pairs]:
-    """Return the dev and test splits of a pairs file, or {'all': ...} if it has no splits."""
+    """Return the rows of a pairs file by split, dev and test, or {'all': ...} without splits.
+
+    A warning counts the rows of other splits, which are left out.
+    """
     whole = read_pairs(path)
-    with path.open(encoding="utf-8") as lines:
-        halves = "split" in lines.readline().rstrip("\r\n").split("\t")
-    return {name: read_pairs(path, name) for name in SPLITS} if halves else {"all": whole}
+    lines = io.StringIO(read_text(path, "pairs file"))
+    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    if "split" not in (rows.fieldnames or ()):
+        return {"all": whole}
+    counts = Counter(str(row["split"]) for row in rows)
+    others = ", ".join(f"{n:,} {name!r}" for name, n in counts.items() if name not in SPLITS)
+    if not any(name in counts for name in SPLITS):
+        raise UserError(
+            f"pairs file {str(path)!r} has rows of the splits {others}, and only dev and test are "
+            "scored: rename one, or leave the column out"
+        )
+    if others:
+        say(f"warning: {path}: rows of other splits than dev and test are left out: {others}")
+    return {name: read_pairs(path, name) for name in SPLITS if name in counts}

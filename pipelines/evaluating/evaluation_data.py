@@ -58,7 +58,7 @@ class EvaluationData:
     def score(self, encode: Encode, resamples: int, for_queries: Encode | None = None) -> Scored:
         """Return the scores of the tasks, their averages, the pairs and the documents.
 
-        for_queries: encodes the documents' queries; None: as other texts.
+        for_queries: encodes the queries of the documents and of MTEB; None: as other texts.
         """
         scored = Scored()
         if self.tasks is not None:
@@ -69,8 +69,14 @@ class EvaluationData:
             found = score_searches(encode, self.held_out, for_queries, self.dev)
             add_held_out(scored, self.held_out, self.by_keywords, found, resamples)
         if self.mteb is not None:
-            self.mteb.score_into(scored, encode)
+            self.mteb.score_into(scored, encode, for_queries)
         return scored
+
+
+def only_mteb(options: EvaluateOptions) -> bool:
+    """Return whether only tasks of MTEB are scored, which have no intervals."""
+    own, mteb = split_tasks(options.tasks or "sts")
+    return bool(mteb) and not own and options.pairs is None and options.corpus is None
 
 
 def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:

@@ -85,6 +85,7 @@ def choose_tasks(folder: Path, requested: str, allow_missing: bool) -> Tasks:
 
 def _names(item: str) -> tuple[str, ...]:
     """Return the tasks of a group, or the task with this name in any spelling."""
+    item = item.strip()
     if item in GROUPS:
         return GROUPS[item]
     for name_of in (task_name, transfer_task_name):

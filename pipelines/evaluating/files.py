@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json, write_text
 from pipelines.evaluating.tables import Model
 from pipelines.recording.tracking import Run
-from pipelines.storage.output_folder import require_empty
+from pipelines.storage.output_folder import require_new_file
 
 REPORTS = (".html", ".md")
 
@@ -34,7 +34,7 @@ class Files:
                     f"ends in {' or '.join(REPORTS)}"
                 )
         files = cls(
-            _free_file(output) if output else None, tuple(_free_file(path) for path in reports)
+            require_new_file(output) if output else None, tuple(map(require_new_file, reports))
         )
         named = [path for path in (files.output, *files.reports) if path]
         if len(set(named)) < len(named):
@@ -54,11 +54,3 @@ class Files:
             page = pages.evaluation_page if path.suffix.lower() == ".html" else pages.markdown
             write_text(path, page(result, models))
             run.artifact(path)
-
-
-def _free_file(path: Path) -> Path:
-    """Return the absolute path; UserError if it exists already."""
-    path = require_empty(path)
-    if path.is_dir():
-        raise UserError(f"output {str(path)!r} is a folder: give a file")
-    return path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
-from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
+from pipelines.evaluating.model_specs import ModelSpec, labelled
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.evaluating.readout_options import OpenReadout
+from pipelines.evaluating.scoring import score_of, without_nan
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.recording.metric_names import metric_name
@@ -44,15 +46,16 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS
 class Geometry:
     """The measurements of a model.
 
-    spearman: x 100. alignment: None without pairs graded above 4. found_first: share in % of test
-    queries that find their held-out document first; None without held-out documents.
+    spearman: x 100; None for equal cosines. alignment: None without pairs graded above 4.
+    found_first: share in % of test queries that find their held-out document first; None without
+    held-out documents.
     """
 
     label: str
     model: str
     readout: str
     template: str | None
-    spearman: float
+    spearman: float | None
     alignment: float | None
     uniformity: float
     anisotropy: float
@@ -77,12 +80,11 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
     data = _data(options)
-    # Each model is opened once first: an unreadable one must not stop the job halfway.
-    named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
+    labels, opened = labelled([(spec, partial(spec.open, options.precision)) for spec in specs])
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("geometry", params, output=output)
     with tracked as run, atomic_folder(output) as folder:
-        rate, rows = _measure(named, data, options.precision)
+        rate, rows = _measure(labels, specs, opened, data, options.precision)
         result = _result(rows, data) | {
             "sentences_per_second": round(rate, 1),
             "mlflow_run_id": run.id,
@@ -102,7 +104,7 @@ def _data(options: GeometryOptions) -> _GeometryData:
     else:
         path = options.pairs or BUILT_IN_PAIRS
         splits = read_splits(path)
-        half = "test" if "test" in splits else "all"
+        half = "test" if "test" in splits else next(iter(splits))
         pairs, source = splits[half], f"{path.name}, {half}"
     if options.corpus is None:
         return _GeometryData(source, pairs, None, [])
@@ -115,13 +117,17 @@ def _data(options: GeometryOptions) -> _GeometryData:
 
 
 def _measure(
-    named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
+    labels: Sequence[str],
+    specs: Sequence[ModelSpec],
+    opened: Sequence[OpenReadout | None],
+    data: _GeometryData,
+    precision: Precision,
 ) -> tuple[float, list[Geometry]]:
     """Return sentences per second over all models, and their measurements."""
     sentences, seconds, rows = 0, 0.0, []
-    for label, spec in named.items():
+    for label, spec, kept in zip(labels, specs, opened, strict=True):
         say(f"geometry {label}")
-        model = spec.open(precision)
+        model = kept or spec.open(precision)
         encode = CountedEncode(model.encode)
         rows.append(_one(label, spec.name, model, encode, data))
         sentences, seconds = sentences + encode.sentences, seconds + encode.seconds
@@ -145,8 +151,8 @@ def _one(
         model=name,
         readout=model.readout,
         template=model.template.text if model.template else None,
-        spearman=scores.spearman,
-        alignment=None if np.isnan(scores.alignment) else scores.alignment,
+        spearman=without_nan(scores.spearman),
+        alignment=without_nan(scores.alignment),
         uniformity=scores.uniformity,
         anisotropy=anisotropy(vectors),
         token_anisotropy=anisotropy(words.cpu().numpy()),
@@ -160,7 +166,7 @@ def _found_first(
 ) -> float | None:
     if held_out is None:
         return None
-    return score_held_out(encode, held_out, model.for_queries).found_first
+    return score_held_out(encode, held_out, encode.by(model.for_queries)).found_first
 
 
 def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
@@ -191,7 +197,7 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
     counts = {key: value for key, value in result.items() if "/" not in key}
     write_json(folder / "geometry.json", counts | {"models": models})
     write_json(folder / RESULT_FILE, result)
-    panels = [(row.label, row.cosine, row.spearman) for row in rows]
+    panels = [(row.label, row.cosine, score_of(row.spearman)) for row in rows]
     svg = similarity_plot.similarity_figure(data.pairs.gold, panels)
     write_text(folder / "scatter.svg", svg)
     page = geometry_page(result, data.pairs.gold, panels, len(data.sampled))

@@ -28,14 +28,14 @@ def _has_found_first(result: Mapping[str, Any]) -> bool:
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the rows under `header` for a result of `geometry`."""
 
-    def digits(value: float | None) -> str:
-        return NO_VALUE if value is None else f"{value:.4f}"
+    def digits(value: float | None, most: int = 4) -> str:
+        return NO_VALUE if value is None else f"{value:.{most}f}"
 
     models = [key.partition("/")[2] for key in result if key.startswith("spearman/")]
     return [
         (
             label,
-            f"{result[f'spearman/{label}']:.2f}",
+            digits(result[f"spearman/{label}"], 2),
             *(digits(result[f"{name}/{label}"]) for name in NUMBERS[1:]),
             *([f"{result[f'{FOUND_FIRST}/{label}']:.2f}"] if _has_found_first(result) else []),
         )

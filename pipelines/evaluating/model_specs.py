@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -15,6 +15,8 @@ from pipelines.evaluating.options import EvaluateOptions, Readout
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
 
 OPTIONS = ("readout", "template")
+# Models that are held in memory at once; 110 million weights take 440 MB.
+MOST_OPEN = 2
 _OPTION = re.compile(rf",\s*({'|'.join(OPTIONS)})=")
 
 
@@ -66,6 +68,22 @@ def options_of_model(common: EvaluateOptions, text: str) -> EvaluateOptions:
                 f"model {text!r} names its {key}, and --{key} is given too: give only one"
             )
     return replace(common, model=spec.name, **named)
+
+
+def labelled(
+    models: Sequence[tuple[ModelSpec, Callable[[], OpenReadout]]],
+) -> tuple[list[str], list[OpenReadout | None]]:
+    """Return a label for each model, and the opened model, None for each if there are many.
+
+    All are opened before the first is scored, so that one that cannot be read does not stop the job
+    halfway. models: a description of each, and a function that opens it.
+    """
+    labels, kept = list[str](), list[OpenReadout | None]()
+    for spec, opening in models:
+        opened = opening()
+        labels.append(label_of(spec, opened))
+        kept.append(opened if len(models) <= MOST_OPEN else None)
+    return numbered(labels), kept
 
 
 def numbered(labels: Sequence[str]) -> list[str]:

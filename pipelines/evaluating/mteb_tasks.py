@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import hub_answers
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.scoring import Scored
@@ -60,13 +59,14 @@ def split_tasks(requested: str) -> tuple[str, tuple[str, ...]]:
     All names after `mteb:` are MTEB's, which also has tasks called STS12; `mteb` alone means all of
     DenoSent's tasks.
     """
-    own, names, items = list[str](), list[str](), requested.split(",")
+    own, names = list[str](), list[str]()
+    items = [item.strip() for item in requested.split(",")]
     while items:
         item = items.pop(0)
         if item == PREFIX:
             names += DENOSENT
         elif item.startswith(f"{PREFIX}:"):
-            items.insert(0, item.removeprefix(f"{PREFIX}:"))
+            items.insert(0, item.removeprefix(f"{PREFIX}:").lstrip())
             names += [name for i in items for name in GROUPS.get(i, (i,))]
             break
         else:
@@ -76,17 +76,21 @@ def split_tasks(requested: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class MtebTasks:
-    """Tasks with their data in the cache."""
+    """Tasks with their data."""
 
     tasks: tuple[Any, ...]
 
-    def score_into(self, scored: Scored, encode: Encode) -> None:
-        """Add an entry mteb/NAME for each task, and mteb_TYPE_average for types with several."""
+    def score_into(self, scored: Scored, encode: Encode, for_queries: Encode | None = None) -> None:
+        """Add an entry mteb/NAME for each task, and mteb_TYPE_average for types with several.
+
+        for_queries: encodes the queries of retrieval and reranking; None: as other texts.
+        """
+        model = MtebModel(encode, for_queries)
         types: dict[str, list[str]] = {}
         for task in self.tasks:
             say(f"mteb {task.metadata.name}")
             name = f"{PREFIX}/{task.metadata.name}"
-            scored.add(name, _entry(task, _evaluate(encode, task)), np.empty(0))
+            scored.add(name, _entry(task, _evaluate(model, task)), np.empty(0))
             types.setdefault(task.metadata.type.lower(), []).append(name)
         for kind, names in types.items():
             if len(names) > 1:
@@ -94,7 +98,7 @@ class MtebTasks:
 
 
 def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
-    """Return the tasks after downloading their data to the hub's cache.
+    """Return the tasks with their data, which stay in memory (most of it mapped) for all models.
 
     Raises UserError for a missing package, unknown names, and data that cannot be loaded; with
     allow_missing, tasks without data are skipped with a warning.
@@ -106,7 +110,7 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
     tasks = [_task(name) for name in names]
     missing: dict[str, str] = {}
     for task in tasks:
-        if why := _fetched(task):
+        if why := _load(task):
             missing[task.metadata.name] = why
         if missing and (not allow_missing or len(missing) == len(tasks)):
             raise UserError(
@@ -141,24 +145,21 @@ def _task(name: str) -> Any:
     return task
 
 
-def _fetched(task: Any) -> str | None:
-    """Load a task's data into the cache; return None, or the reason of the failure."""
-    with _quiet(), _offline_where_the_hub_is_away():
+def _load(task: Any) -> str | None:
+    """Load a task's data; return None, or the reason of the failure."""
+    with _quiet():
         try:
             task.load_data()
         except Exception as error:  # errors of the hub, the network or the data set's files
-            return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        task.unload_data()
+            return first_line(error).rstrip(".")
     return None
 
 
-def _evaluate(encode: Encode, task: Any) -> Any:
+def _evaluate(model: MtebModel, task: Any) -> Any:
     import mteb
 
-    with _quiet(), _offline_where_the_hub_is_away():
-        result = mteb.evaluate(
-            MtebModel(encode), task, cache=None, co2_tracker=False, show_progress_bar=False
-        )
+    with _quiet():
+        result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
     return result.task_results[0]
 
 
@@ -186,23 +187,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def _offline_where_the_hub_is_away() -> Iterator[None]:
-    """Use only the cache if the hub does not answer, which its clients retry for 30 s per task."""
-    import datasets
-    from huggingface_hub import constants
-
-    if hub_answers():
-        yield
-        return
-    places: tuple[Any, ...] = (constants, datasets.config)
-    before = [(place, place.HF_HUB_OFFLINE) for place in places]
-    try:
-        for place, _ in before:
-            place.HF_HUB_OFFLINE = True
-        yield
-    finally:
-        for place, offline in before:
-            place.HF_HUB_OFFLINE = offline

@@ -170,7 +170,7 @@ class GeometryOptions:
     ] = None
     pairs: shared.DevPairs = None
     corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
-    sentences: Annotated[int, shared.SENTENCES] = 100_000
+    sentences: Annotated[int, shared.SENTENCES] = 5_000
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     precision: shared.EncoderPrecision = "auto"
     encoding: shared.Encoding = None

@@ -142,15 +142,16 @@ def _others(models: Sequence[Model]) -> Table:
     """Return the table of scores without published ones: own pairs, held-out documents, MTEB."""
     header = ("model", "task", "metric", "score x 100", "95 % interval")
     known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
-    rows = [
-        (
-            *(model.label, name, measure_of(entry), _digits(score_of(entry))),
-            _range(entry.get("low"), entry.get("high")),
-        )
-        for model in models
-        for name, entry in model.result.items()
-        if isinstance(entry, Mapping) and name not in known
-    ]
+    rows = []
+    for model in models:
+        for name, entry in model.result.items():
+            if isinstance(entry, Mapping) and name not in known:
+                measure, ends = measure_of(entry), _range(entry.get("low"), entry.get("high"))
+            elif name.endswith("_average") and name != TRANSFER_AVERAGE:  # of MTEB's tasks
+                measure, ends = "main score", ""
+            else:
+                continue
+            rows.append((model.label, name, measure, _digits(score_of(entry)), ends))
     return Table("Other tasks", header, rows)
 
 

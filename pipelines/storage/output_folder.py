@@ -48,6 +48,17 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
     return path
 
 
+def require_new_file(path: Path) -> Path:
+    """Return the absolute path; UserError if it exists already or cannot be written."""
+    path = Path(path).expanduser().absolute()
+    if path.is_dir():
+        raise UserError(f"output {str(path)!r} is a folder: give a file")
+    check_writable(path)
+    if path.exists():
+        raise UserError(f"output {str(path)!r} already exists: give a new file")
+    return path
+
+
 def check_writable(path: Path) -> None:
     """Raise UserError if `path` (absolute) cannot be created, or written to if it is a folder.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from cotbert_core.template_search.generation import (
 )
 from pipelines.recording import tracking
 from pipelines.runtime.progress import Progress, say
-from pipelines.storage.output_folder import require_empty
+from pipelines.storage.output_folder import require_new_file
 from pipelines.templates.options import GenerateOptions
 
 # The prefix of T5's sentinel tokens, which must not occur in a definition.
@@ -32,9 +33,7 @@ SENTINEL = "<extra_id_"
 
 def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]:
     """Generate templates and return the result; invalid options raise UserError first."""
-    output = require_empty(output)
-    if output.is_dir():
-        raise UserError(f"output {str(output)!r} is a folder: give a file")
+    output = require_new_file(output)
     definitions, bad = read_definitions(options.definitions)
     chosen = _sampled(definitions, options)
     generator = load_generator(options.model)
@@ -109,6 +108,12 @@ def _generate(
     most = options.max_tokens + 2
     progress = Progress("generate", most * len(FORMS), "token")
     outputs = {}
+
+    def show(before: int, step: int) -> None:
+        if before + step == 1:  # a step of a single row: the time of the others is longer
+            progress.start_at(1)
+        progress.show(before + step)
+
     for number, form in enumerate(FORMS):
         outputs[form] = fill_blanks(
             generator,
@@ -117,6 +122,6 @@ def _generate(
             beam=options.beam,
             max_tokens=options.max_tokens,
             count=options.count,
-            on_step=lambda step, before=number * most: progress.show(before + step),  # type: ignore[misc]
+            on_step=partial(show, number * most),
         )
     return templates_of(generator, outputs, options.count)

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from graded_pairs import graded, write_pairs, write_stsb
 
+from cotbert_core.errors import UserError
 from cotbert_core.evaluation import read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines import evaluate as evaluate_job
 from pipelines.cli import main
 from pipelines.evaluate import evaluate
-from pipelines.evaluating.counting import read_splits
+from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.readout_options import open_readout
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 SUBSETS = ("FNWN", "headlines", "OnWN")
@@ -190,6 +193,43 @@ def test_a_model_and_itself_differ_by_nothing(unrecorded, senteval, bert_folder,
     assert "is within chance: +0.00 (+0.00 to +0.00)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("count", "times"), [(2, 1), (3, 2)])
+def test_two_models_are_opened_once(unrecorded, bert_folder, monkeypatch, count, times):
+    """More do not fit in memory together: they are opened to be checked, and again to be scored."""
+    opened = []
+
+    def opening(options, sentences):
+        opened.append(options.model)
+        return open_readout(options, sentences)
+
+    monkeypatch.setattr(evaluate_job, "open_readout", opening)
+    evaluate_job.evaluate_several(count * [EvaluateOptions(bert_folder, resamples=100)])
+    assert len(opened) == count * times
+
+
+def test_queries_count_in_the_rate(monkeypatch):
+    counted = CountedEncode(lambda texts: np.ones((len(texts), 2)))
+    of_queries = counted.by(lambda texts: np.zeros((len(texts), 2)))
+    assert counted(["a", "b"]).all()
+    assert not of_queries(["q"]).any()
+    assert (counted.sentences, counted.by(None)) == (3, None)
+
+
+def test_the_splits_of_a_file_are_those_that_it_has(tmp_path, capsys):
+    def read(*splits):
+        lines = [f"{n}\tone {n}\ttwo\t{split}" for n, split in enumerate(splits)]
+        path = tmp_path / "pairs.tsv"
+        path.write_text("\n".join(["score\tsentence1\tsentence2\tsplit", *lines]))
+        return {name: len(pairs) for name, pairs in read_splits(path).items()}
+
+    assert read("dev", "test", "dev", "test") == {"dev": 2, "test": 2}
+    assert capsys.readouterr().err == ""
+    assert read("train", "test", "Test", "test", "train") == {"test": 2}
+    assert "dev and test are left out: 2 'train', 1 'Test'" in capsys.readouterr().err
+    with pytest.raises(UserError, match="rows of the splits 2 'train', and only dev and test are"):
+        read("train", "train")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -197,12 +237,14 @@ def test_a_model_and_itself_differ_by_nothing(unrecorded, senteval, bert_folder,
         (["--resamples", "0"], "resamples is 0 and 2 models are compared"),
         (["--report", "page.pdf"], "report 'page.pdf' ends in .pdf: give a file that ends in .ht"),
         (["--report", "a.md", "--report", "a.md"], "a file is given twice"),
+        (["--output", "scores.json"], "scores.json' already exists: give a new file"),
         (["--readout", "mean"], "names its readout, and --readout is given too"),
     ],
 )
 def test_what_does_not_go_together_is_reported(
     unrecorded, senteval, bert_folder, capsys, words, message
 ):
+    Path("scores.json").write_text("{}")
     assert main(command(bert_folder, senteval, *words)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line

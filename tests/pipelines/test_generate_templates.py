@@ -109,6 +109,25 @@ def test_what_is_no_template_is_counted(unrecorded, tmp_path, t5, definitions, m
     assert (tmp_path / "found.txt").read_text() == "[X] means [MASK].\nmeans [MASK]. [X]\n"
 
 
+def test_the_time_left_leaves_out_the_first_step(
+    unrecorded, tmp_path, t5, definitions, monkeypatch
+):
+    """It reads a single row, each of the others as many as the beam has."""
+    shown = []
+
+    class Recorded(job.Progress):
+        def start_at(self, done):
+            shown.append(("from", done))
+
+        def show(self, done, *_):
+            shown.append(("done", done))
+
+    monkeypatch.setattr(job, "Progress", Recorded)
+    generate_templates(GenerateOptions(t5, definitions, beam=8, max_tokens=3), tmp_path / "f.txt")
+    assert shown[:3] == [("from", 1), ("done", 1), ("done", 2)]
+    assert shown.count(("from", 1)) == 1
+
+
 def test_no_template_at_all_fails_the_job(own_store, tmp_path, t5, definitions, monkeypatch):
     outputs(monkeypatch, "<extra_id_0> [X] <extra_id_1> . <extra_id_2>")
     with pytest.raises(RuntimeError, match="no output has"):
@@ -130,7 +149,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions
         ("none' cannot be read", {"definitions": tmp_path / "none"}),
         ("nothing' has no line like `orange: ", {"definitions": tmp_path / "nothing"}),
         ("model folder './none' does not exist", {"model": "./none"}),
-        ("already holds something", {"output": definitions}),
+        ("already exists: give a new file", {"output": definitions}),
         ("is a folder: give a file", {"output": tmp_path / "folder"}),
     ]
     for message, changes in mistakes:

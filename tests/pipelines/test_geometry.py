@@ -11,10 +11,11 @@ from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import read_pairs
-from cotbert_core.evaluation.pairs import cosines, spearman
+from cotbert_core.evaluation.pairs import PairScores, cosines, spearman
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
+from pipelines.evaluating import geometry as job
 from pipelines.evaluating.geometry import geometry
 from pipelines.evaluating.model_specs import ModelSpec
 from pipelines.evaluating.options import GeometryOptions
@@ -154,6 +155,26 @@ def test_without_a_pair_above_4_there_is_no_alignment(unrecorded, tmp_path, bert
     assert main(command) == 0
     result = read_json(tmp_path / "out" / "result.json")
     assert [v for k, v in result.items() if k.startswith("alignment/")] == [None]
+    assert " none " in capsys.readouterr().out
+
+
+def test_equal_cosines_have_no_correlation(unrecorded, tmp_path, bert_folder, monkeypatch, capsys):
+    """Null in the files, and a file without a test half is scored by its dev half."""
+    equal = PairScores(float("nan"), float("nan"), 0.0, np.ones(4))
+
+    def scored(encode, pairs):
+        encode(pairs.left)
+        return equal
+
+    monkeypatch.setattr(job, "score_pairs", scored)
+    path = tmp_path / "dev.tsv"
+    lines = [f"{n}\ta {n}\tb\tdev" for n in range(4)]
+    path.write_text("\n".join(["score\tsentence1\tsentence2\tsplit", *lines]))
+    assert main(["geometry", bert_folder, "--dev-pairs", str(path), "--output", "out"]) == 0
+    result = read_json(tmp_path / "out" / "result.json")
+    (score,) = (value for key, value in result.items() if key.startswith("spearman/"))
+    assert (score, result["pairs_source"]) == (None, "dev.tsv, dev")
+    assert read_json(tmp_path / "out" / "geometry.json")["models"][0]["spearman"] is None
     assert " none " in capsys.readouterr().out
 
 

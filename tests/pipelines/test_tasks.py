@@ -24,7 +24,7 @@ CR = ("CR/custrev.pos", "CR/custrev.neg")
 
 def test_groups_and_names_of_both_kinds_may_be_mixed(tmp_path):
     folder = folder_with(tmp_path, "STS/STSBenchmark", "SICK", *CR)
-    chosen = choose_tasks(folder, "stsb,cr,SICK-R,STS-B", allow_missing=False)
+    chosen = choose_tasks(folder, "stsb, cr,SICK-R , STS-B", allow_missing=False)
     assert chosen == Tasks(folder, ("STS-B", "SICK-R"), ("CR",))
     assert len(GROUPS["sts"]) == len(GROUPS["transfer"]) == 7
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import mteb_tasks
+from pipelines.evaluating.evaluation_data import only_mteb
 from pipelines.evaluating.mteb_tasks import DENOSENT, GROUPS, MtebTasks, open_tasks, split_tasks
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored
 
 
@@ -25,11 +28,19 @@ def test_names_after_the_prefix_are_mtebs():
         ("mteb", ("", DENOSENT)),
         ("mteb,sts", ("sts", DENOSENT)),
         ("sts,mteb:STS12,NFCorpus", ("sts", ("STS12", "NFCorpus"))),
-        ("mteb:reranking,QuoraRetrieval", ("", (*GROUPS["reranking"], "QuoraRetrieval"))),
+        ("sts, mteb", ("sts", DENOSENT)),
+        ("mteb: reranking, QuoraRetrieval", ("", (*GROUPS["reranking"], "QuoraRetrieval"))),
     ):
         assert split_tasks(asked) == expected
     assert [len(names) for names in GROUPS.values()] == [10, 4, 1]
     assert len(set(DENOSENT)) == 15
+
+
+def test_tasks_of_mteb_alone_have_no_intervals(tmp_path):
+    alone = EvaluateOptions(tasks="mteb:SciDocsRR")
+    others = ({"tasks": "mteb,sts"}, {"tasks": None}, {"pairs": tmp_path}, {"corpus": tmp_path})
+    assert only_mteb(alone)
+    assert not any(only_mteb(replace(alone, **other)) for other in others)
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):
@@ -44,6 +55,9 @@ def test_batches_are_encoded_at_once_and_in_order():
     batches = [{"text": ["a", "b"]}, {"text": ["c"], "title": ["t"]}]
     assert model.encode(batches, task_metadata=None, prompt_type=None).shape == (3, 2)
     assert calls == [["a", "b", "c"]]
+    model = MtebModel(lambda texts: np.ones((len(texts), 2)), lambda texts: np.zeros((3, 2)))
+    assert not model.encode(batches, prompt_type="query").any()
+    assert model.encode(batches, prompt_type="document").all()
 
 
 THEMES = {0: "two dogs run across the field", 1: "the price of oil rose on monday"}

@@ -142,6 +142,10 @@ def test_a_page_compares_and_draws_every_model():
 
 
 def test_other_tasks_have_a_table():
-    extra = replace(model("mine", GOOD), result={"pairs-test": {"spearman": 50.0, "low": 40.0}})
-    (row,) = rows_of(markdown({}, [extra]), "Other tasks")[2:]
-    assert row == ["mine", "pairs-test", "Spearman", "50.00", ""]
+    mteb = {"mteb_reranking_average": 40.0, "mlflow_run_id": "r"}
+    result = {"pairs-test": {"spearman": 50.0, "low": 40.0}, **mteb}
+    rows = rows_of(markdown({}, [replace(model("mine", GOOD), result=result)]), "Other tasks")[2:]
+    assert rows == [
+        ["mine", "pairs-test", "Spearman", "50.00", ""],
+        ["mine", "mteb_reranking_average", "main score", "40.00", ""],
+    ]
