@@ -32,8 +32,9 @@ def mask_vectors(
     backbone: Backbone, template: BoundTemplate, sentences: Ragged, denoise: Denoise = "none"
 ) -> Tensor:
     """Return the (N, D) vectors at the template's last mask minus those of the empty template."""
-    vectors = encode_rows(backbone, template.wrap(sentences), "mask", backbone.batch_tokens)
-    return vectors - template_bias(backbone, template, sentences.lengths, denoise)
+    batches = backbone.batch_tokens, None, 0
+    vectors = encode_rows(backbone, template.wrap(sentences), "mask", *batches)
+    return vectors - template_bias(backbone, template, sentences.lengths, denoise, batches=batches)
 
 
 def check_top(top: int, size: int, name: str = "top") -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cotbert_core.encoder import backbone as backbone_file
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
@@ -81,6 +82,24 @@ def test_top_is_between_1_and_the_vocabulary(top):
     with pytest.raises(UserError, match=rf"^top is {top}: give 1 to 11, the tokens"):
         top_tokens(torch.zeros(2, 11), top)
     assert top_tokens(torch.zeros(2, 11), 11).shape == (2, 11)
+
+
+@pytest.mark.parametrize("mode", ["position", "pad"])
+def test_no_batch_of_mask_vectors_or_biases_is_larger_than_the_backbones(
+    encoder_folder, sentences, family, monkeypatch, mode
+):
+    monkeypatch.setattr(backbone_file, "CPU_BATCH_TOKENS", 60)
+    backbone, sizes = load_backbone(encoder_folder), []
+    template = BoundTemplate.bind(TEMPLATES[f"{family}/anchor"], backbone.tokenizer.hf)
+    ids = backbone.tokenizer(sentences, 32)
+    backbone.model.embeddings.register_forward_hook(
+        lambda module, given, out: sizes.append(out.shape[0] * out.shape[1])
+    )
+    with torch.inference_mode():
+        mask_vectors(backbone, template, ids, mode)
+    assert len(set(ids.lengths.tolist())) > 3, "premise: a bias for each length"
+    assert len(sizes) > 3
+    assert max(sizes) <= 60
 
 
 @pytest.mark.parametrize("mode", ["none", "position", "pad"])
