@@ -5,8 +5,8 @@ with a query is the mean of their two cosines. The largest is the row's score in
 passages.
 
 faiss is imported inside functions: it is an extra, and it brings its own OpenMP runtime in addition
-to torch's. On Linux the wheels of both contain GNU's runtime (tests/pipelines/searching run both in
-one process, in either order); two of LLVM's, as on macOS, may end the process. `cotbert index`
+to torch's. On Linux the wheels of both contain GNU's runtime and work together (the tests of
+`cotbert search` run both in one process); two of LLVM's, as on macOS, may end the process. `cotbert index`
 therefore never imports torch.
 """
 
@@ -41,7 +41,8 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     progress = Progress("index", len(embeddings), "row")
     done = left_out = 0
     for block in embeddings.blocks(passages=embeddings.has_passages):
-        index.add_with_ids(*vectors_of(block))
+        vectors, of_row = vectors_of(block)
+        index.add_with_ids(vectors, block.ids[of_row])
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -72,7 +73,7 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
             embeddings.dimension, options.factory, faiss.METRIC_INNER_PRODUCT
         )
         if not inner.is_trained:
-            inner.train(unit(sample(embeddings, options.sample, options.seed)))
+            inner.train(sample(embeddings, options.sample, options.seed))
         return faiss.IndexIDMap2(inner)
     except RuntimeError as error:  # FAISS raises it for all of its checks
         reason = str(error).strip().splitlines()[-1]
@@ -83,24 +84,31 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
 
 
 def vectors_of(block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors (M, D) of a block's rows as FAISS takes them, and their rows' ids (M,)."""
+    """Return the vectors (M, D) of a block of N rows as FAISS takes them, and (M,) the number of
+    each one's row in the block, ascending."""
     whole, passages = unit(block.vectors), block.passages
+    rows = np.arange(len(whole))
     if passages is None:
-        return whole, block.ids
+        return whole, rows
     each = np.maximum(passages.counts, 1)
     vectors, parted = np.repeat(whole, each, axis=0), np.repeat(passages.counts > 0, each)
     vectors[parted] = (vectors[parted] + unit(passages.vectors)) / 2
-    return vectors, np.repeat(block.ids, each)
+    return vectors, np.repeat(rows, each)
 
 
 def sample(embeddings: Embeddings, count: int, seed: int) -> np.ndarray:
-    """Return (n, D) vectors of up to `count` rows, sampled uniformly, in the folder's order."""
-    total = len(embeddings)
-    rows = np.random.default_rng(seed).choice(total, min(count, total), replace=False)
+    """Return (n, D) vectors of up to `count` rows, sampled uniformly, in the folder's order; one of
+    its vectors for each row."""
+    total, random = len(embeddings), np.random.default_rng(seed)
     chosen = np.zeros(total, bool)
-    chosen[rows] = True
-    blocks = (block.vectors[chosen[block.rows]] for block in embeddings.blocks())
-    return np.concatenate([*blocks, np.empty((0, embeddings.dimension), np.float32)])
+    chosen[random.choice(total, min(count, total), replace=False)] = True
+    found = [np.empty((0, embeddings.dimension), np.float32)]
+    for block in embeddings.blocks(passages=embeddings.has_passages):
+        vectors, of_row = vectors_of(block)
+        first = np.searchsorted(of_row, np.arange(len(block.rows)))
+        one = first + random.integers(np.bincount(of_row, minlength=len(first)))
+        found.append(vectors[one[chosen[block.rows]]])
+    return np.concatenate(found)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -74,7 +74,8 @@ def extend(
         index.remove_ids(gone)
     added = left_out = 0
     for block in embeddings.blocks(passages=embeddings.has_passages):
-        vectors, ids = vectors_of(block)
+        vectors, of_row = vectors_of(block)
+        ids = block.ids[of_row]
         new = ~np.isin(ids, unchanged)
         if new.any():
             index.add_with_ids(vectors[new], ids[new])
