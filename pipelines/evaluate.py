@@ -141,7 +141,7 @@ def _score(
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}
         if options.resamples:
             result["resamples"] = options.resamples
-        backbone = published_backbone(readout.backbone)
+        backbone = published_backbone(readout.backbone, readout.encoder)
         model = Model(label, result, scored, backbone, readout.method)
         if files is not None:
             files.write(run, result, [model])

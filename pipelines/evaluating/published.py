@@ -10,12 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 
 BERT, ROBERTA = "BERT-base", "RoBERTa-base"
-# (model type, hidden size, layers) of the encoders that the papers call base.
-_BASE = {("bert", 768, 12): BERT, ("roberta", 768, 12): ROBERTA}
+# (model type, hidden size, layers) of the encoders that the papers call base, and a part of their
+# names: other encoders of that size, such as bge-base and e5-base, are not in the papers.
+_BASE = {
+    ("bert", 768, 12): (BERT, "bert-base-uncased"),
+    ("roberta", 768, 12): (ROBERTA, "roberta-base"),
+}
+# SimCSE on triples, which has rows of its own.
+SIMCSE_SUPERVISED = "simcse-supervised"
 UNTRAINED, UNSUPERVISED, SUPERVISED = "untrained", "unsupervised", "supervised"
 _COT, _PROMPT, _DENO = "CoT-BERT Table 2", "PromptBERT Table", "DenoSent Table 1"
 
@@ -25,7 +32,7 @@ class Published:
     """A row of a paper's table.
 
     scores: in the order of STS_TASKS or TRANSFER_TASKS. average: as printed. trained_by: the
-    method's name in the settings, None if this project lacks it.
+    method's name in the settings or SIMCSE_SUPERVISED, None if this project lacks it.
     """
 
     method: str
@@ -68,7 +75,7 @@ STS = (
     _row("CoT-BERT", BERT, UNSUPERVISED, _COT, "72.56 85.53 77.91 85.05 80.94 82.40 71.41 79.40", "cot-bert"),
     _row("RankCSE", BERT, UNSUPERVISED, _COT, "74.38 85.97 77.51 84.46 81.31 81.46 75.26 80.05", "rankcse"),
     _row("RankEncoder", BERT, UNSUPERVISED, _COT, "74.88 85.59 78.61 83.50 80.56 81.55 75.78 80.07"),
-    _row("SimCSE", BERT, SUPERVISED, f"{_PROMPT} 6", "75.30 84.67 80.19 85.40 80.82 84.25 80.39 81.57"),
+    _row("SimCSE", BERT, SUPERVISED, f"{_PROMPT} 6", "75.30 84.67 80.19 85.40 80.82 84.25 80.39 81.57", SIMCSE_SUPERVISED),
     _row("PromptBERT", BERT, SUPERVISED, f"{_PROMPT} 6", "75.48 85.59 80.57 85.99 81.08 84.56 80.52 81.97", "promptbert-supervised"),
     _row("whitening", ROBERTA, UNTRAINED, f"{_PROMPT} 6", "46.99 63.24 57.23 71.36 68.99 61.36 62.91 61.73"),
     _row("SimCSE", ROBERTA, UNSUPERVISED, _COT, "70.16 81.77 73.24 81.36 80.65 80.22 68.56 76.57", "simcse"),
@@ -88,7 +95,7 @@ TRANSFER = (
     _row("[CLS]", BERT, UNTRAINED, f"{_PROMPT} 15", "78.68 84.85 94.21 88.23 84.13 91.40 71.13 84.66"),
     _row("SimCSE", BERT, UNSUPERVISED, f"{_PROMPT} 15", "81.18 86.46 94.45 88.88 85.50 89.80 74.43 85.81", "simcse"),
     _row("PromptBERT", BERT, UNSUPERVISED, f"{_PROMPT} 15", "80.74 85.49 93.65 89.32 84.95 88.20 76.06 85.49", "promptbert"),
-    _row("SimCSE", BERT, SUPERVISED, f"{_PROMPT} 15", "82.69 89.25 94.81 89.59 87.31 88.40 73.51 86.51"),
+    _row("SimCSE", BERT, SUPERVISED, f"{_PROMPT} 15", "82.69 89.25 94.81 89.59 87.31 88.40 73.51 86.51", SIMCSE_SUPERVISED),
     _row("PromptBERT", BERT, SUPERVISED, f"{_PROMPT} 15", "83.14 89.38 94.49 89.93 87.37 87.40 76.58 86.90", "promptbert-supervised"),
     _row("SimCSE", ROBERTA, UNSUPERVISED, f"{_PROMPT} 15", "81.04 87.74 93.28 86.94 86.60 84.60 73.68 84.84", "simcse"),
     _row("PromptRoBERTa", ROBERTA, UNSUPERVISED, f"{_PROMPT} 15", "83.82 88.72 93.19 90.36 88.08 90.60 76.75 87.36", "promptbert"),
@@ -100,11 +107,21 @@ TRANSFER = (
 STS_COLUMNS, TRANSFER_COLUMNS = tuple(STS_TASKS), tuple(TRANSFER_TASKS)
 
 
-def published_backbone(backbone: Backbone) -> str | None:
-    """Return BERT-base or RoBERTa-base if the configuration is that of one of them."""
+def published_backbone(backbone: Backbone, encoder: str) -> str | None:
+    """Return BERT-base or RoBERTa-base if size and name are those of one of them.
+
+    encoder: the name from which the encoder was trained.
+    """
     config = backbone.model.config
-    size = (config.hidden_size, config.num_hidden_layers)
-    return _BASE.get((str(config.model_type), *size))
+    size = (str(config.model_type), config.hidden_size, config.num_hidden_layers)
+    known, name = _BASE.get(size, (None, ""))
+    return known if name in encoder else None
+
+
+def published_method(pooling: PoolingConfig) -> str | None:
+    """Return the method by which an encoder was trained, as rows name it; None if unknown."""
+    supervised = pooling.method == "simcse" and (pooling.settings or {}).get("method.triples")
+    return SIMCSE_SUPERVISED if supervised else pooling.method
 
 
 def beside(rows: Iterable[Published], backbones: set[str | None]) -> list[Published]:

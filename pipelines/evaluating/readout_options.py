@@ -21,6 +21,7 @@ from cotbert_core.readouts.top_tokens import TopTokenFeatures
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.template_texts import Template
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.published import published_method
 from pipelines.runtime.progress import say
 
 
@@ -28,13 +29,14 @@ from pipelines.runtime.progress import say
 class OpenReadout:
     """A loaded encoder with its readout.
 
-    encode: returns the vectors of sentences. method: the training method, None if unknown. used:
-    the options of the readout, for records. for_queries: returns the vectors of queries; None if
-    they are read like other texts.
+    encode: returns the vectors of sentences. encoder: the name from which it was trained, or its
+    own. method: the training method, None if unknown. used: the options of the readout, for
+    records. for_queries: returns the vectors of queries; None if they are read like other texts.
     """
 
     encode: Encode
     backbone: Backbone
+    encoder: str
     readout: str
     template: Template | None = None
     method: str | None = None
@@ -102,8 +104,10 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         )
         encode, for_queries = encoder.functions(options.precision)
         pooling = encoder.pooling
-        own = (encoder.backbone, pooling.readout, pooling.template, pooling.method)
-        return OpenReadout(encode, *own, _used(options, FeatureOptions()), for_queries)
+        name = str((pooling.settings or {}).get("encoder", encoder.backbone.name))
+        own = (pooling.readout, pooling.template, published_method(pooling))
+        used = _used(options, FeatureOptions())
+        return OpenReadout(encode, encoder.backbone, name, *own, used, for_queries)
     chosen = feature_options(options)
     backbone = load_backbone(options.model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)
@@ -111,7 +115,8 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
     if isinstance(features, TopTokenFeatures):
         template = features.template
         used["template"] = template.text
-    return OpenReadout(features, backbone, str(options.readout), template, None, used)
+    name, readout = backbone.name, str(options.readout)
+    return OpenReadout(features, backbone, name, readout, template, None, used)
 
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
         note += f" Our average is over the {there} scored tasks, the papers' over {of}."
     if any(model.backbone is None for model in models):
         note += (
-            " An encoder here is not in the papers: the published rows are for larger "
+            " An encoder here is not in the papers: the published rows are for other "
             "encoders, and are shown for the format, not for comparison."
         )
     return note
