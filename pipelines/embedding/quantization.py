@@ -162,10 +162,20 @@ def sums_of_runs(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def write_part(table: pa.Table, path: Path) -> None:
-    """Write a part without a dictionary for the vectors, whose values hardly repeat."""
+    """Write a part without a dictionary for the vectors, whose values hardly repeat.
+
+    Floats are not compressed: zstd saves 8 % of their bytes and takes a third of the time in which
+    a search reads them. int8 are, because Parquet stores them in 4 bytes.
+    """
     vectors = (VECTOR_COLUMN, PASSAGES_COLUMN)
     columns = [name for name in table.column_names if name not in vectors]
-    pq.write_table(table, path, compression="zstd", use_dictionary=columns)
+    compression: Any = "zstd"
+    if table.schema.field(VECTOR_COLUMN).type.value_type != ELEMENTS["int8"]:
+        pq.write_table(table.slice(0, 0), empty := pa.BufferOutputStream())
+        schema = pq.ParquetFile(empty.getvalue()).schema  # has the paths of lists' values
+        paths = [schema.column(number).path for number in range(len(schema))]
+        compression = {p: "none" if p.split(".")[0] in vectors else "zstd" for p in paths}
+    pq.write_table(table, path, compression=compression, use_dictionary=columns)
 
 
 def passthrough_array(values: Sequence[Any], kind: Any) -> pa.Array:

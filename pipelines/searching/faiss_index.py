@@ -6,8 +6,8 @@ passages.
 
 faiss is imported inside functions: it is an extra, and it brings its own OpenMP runtime in addition
 to torch's. On Linux the wheels of both contain GNU's runtime and work together (the tests of
-`cotbert search` run both in one process); two of LLVM's, as on macOS, may end the process. `cotbert index`
-therefore never imports torch.
+`cotbert search` run both in one process); two of LLVM's, as on macOS, may end the process. `cotbert
+index` therefore never imports torch.
 """
 
 from __future__ import annotations

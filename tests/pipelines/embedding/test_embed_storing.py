@@ -61,6 +61,10 @@ def test_a_part_has_its_columns_and_says_how_to_read_them(tmp_path, dtype):
     labels = [*["a"] * 48, None, {"b": "ü"}]
     write_part(storage.table(range(50), [range(50), labels], rows), tmp_path / "part-0.parquet")
     (tmp_path / "manifest.json").write_text(json.dumps(facts))
+    group = pq.read_metadata(tmp_path / "part-0.parquet").row_group(0)
+    kinds = {group.column(n).path_in_schema: group.column(n).compression for n in range(4)}
+    packed = "ZSTD" if dtype == "int8" else "UNCOMPRESSED"
+    assert (kinds["embedding.list.element"], kinds["label"]) == (packed, "ZSTD")
     table = pq.read_table(tmp_path / "part-0.parquet")
     element = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
     columns = {"id": pa.int64(), **dict(kept), "embedding": pa.list_(element, 8)}

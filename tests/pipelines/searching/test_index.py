@@ -104,7 +104,7 @@ def test_an_index_finds_what_a_search_by_passages_finds(tmp_path, ids, vectors, 
     drawn = faiss_index.sample(embeddings, ROWS, seed=1)
     lengths = np.linalg.norm(drawn, axis=1)
     assert (lengths[counts == 0] > 1 - 1e-6).all()
-    assert (lengths[counts > 0] < 1 - 1e-6).all(), "half sums of a text and a passage are trained on"
+    assert (lengths[counts > 0] < 1 - 1e-6).all(), "half sums of a text and a passage"
     expected = nearest(embeddings, queries, 10)
     for found, wanted in zip(opened.nearest(queries, 10), expected, strict=True):
         if factory == "HNSW32":
