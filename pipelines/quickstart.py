@@ -1,8 +1,8 @@
 """cotbert quickstart: run the main job on this machine, without any download.
 
 It adapts all-MiniLM-L6-v2 to the docstrings of installed packages (prepare, candidates on Ray Tune,
-scores on held-out documents), embeds the held-out documents by the result, and finds the nearest of
-them for a few queries. Everything is tracked in MLflow.
+scores on held-out documents), and finds the nearest held-out documents for a few queries.
+Everything is tracked in MLflow.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.quickstart_page import QuickstartOutcome, summary, write_report
-from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE, places, typed
-from pipelines.runtime.progress import clock, print_output, say
+from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
 # CoT-BERT as published, and a sentence with the rest of its document as its positive: after ten
@@ -52,7 +50,11 @@ def quickstart(
     params = {"packages": options.packages, "steps": options.steps}
     tracked = tracking.tracked_run("quickstart", params, output=output)
     with tracked as run, ray_session(verbose, output):
-        outcome = _stages(options, output, verbose, run.key)
+        adapted = adapt(
+            adapt_options(options), output / "adapt", verbose, parent=run.key, also=SHOWN
+        )
+        found = nearest(output / "adapt" / MODEL, output / "adapt" / CORPUS / HELD_OUT_FILE)
+        outcome = QuickstartOutcome(adapted, found, SHOWN)
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)
         write_report(output, outcome, seconds)
@@ -64,44 +66,26 @@ def quickstart(
     return result
 
 
-def _stages(
-    options: QuickstartOptions, output: Path, verbose: bool, run_id: str | None
-) -> QuickstartOutcome:
-    say("1/2 adapt: train on the docstrings of installed packages, score on held-out ones")
-    adapted = adapt(adapt_options(options), output / "adapt", verbose, parent=run_id, also=SHOWN)
-    say("2/2 embed: every held-out docstring, by the new encoder")
-    model, held_out = output / "adapt" / MODEL, output / "adapt" / CORPUS / HELD_OUT_FILE
-    source = EmbedOptions(str(model), (str(held_out),), text_column="target", id_column="document")
-    embedded = embed(source, output / "embeddings", verbose, run_id)
-    found = nearest(model, held_out, output / "embeddings")
-    return QuickstartOutcome(adapted, embedded, found, SHOWN)
-
-
 def adapt_options(options: QuickstartOptions) -> AdaptOptions:
-    """Return the adaptation of the quickstart: few candidates, all data parallel workers."""
+    """Return the adaptation of the quickstart: few candidates, the first sentences as queries."""
     return AdaptOptions(
         (f"docstrings:{options.packages}",),
         query="first",
         candidates=SHOWN,
         sentences=options.sentences,
         max_steps=options.steps,
-        workers=min(2, available_cores()),
     )
 
 
-def nearest(
-    model: Path, held_out: Path, embeddings: Path
-) -> list[tuple[str, list[tuple[float, str]]]]:
+def nearest(model: Path, held_out: Path) -> list[tuple[str, list[tuple[float, str]]]]:
     """Return for each query the closest held-out documents, with their cosines."""
-    table = read_table(held_out, ["document", "target"])
-    texts = dict(zip(table["document"].to_pylist(), table["target"].to_pylist(), strict=True))
-    ids, vectors = read_embeddings(embeddings)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    queries = SentenceEncoder.from_pretrained(model).encode(QUERIES, normalize=True)
+    texts = list(dict.fromkeys(read_table(held_out, ["target"])["target"].to_pylist()))
+    encoder = SentenceEncoder.from_pretrained(model)
+    queries, documents = (encoder.encode(some, normalize=True) for some in (QUERIES, texts))
     found = []
-    for query, cosines in zip(QUERIES, queries @ unit.T, strict=True):
+    for query, cosines in zip(QUERIES, queries @ documents.T, strict=True):
         best = np.argsort(-cosines)[:NEIGHBOURS]
-        found.append((query, [(float(cosines[i]), texts[int(ids[i])]) for i in best]))
+        found.append((query, [(float(cosines[i]), texts[i]) for i in best]))
     return found
 
 
@@ -115,7 +99,6 @@ def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> d
         "sentences": adapted["sentences"],
         "keyword_search": adapted["keyword_search"],
         **outcome.scores(),
-        "embed_sentences_per_second": outcome.embedded["sentences_per_second"],
         "seconds": round(seconds, 1),
         "mlflow_run_id": run_id,
     }

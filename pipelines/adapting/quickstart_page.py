@@ -18,10 +18,9 @@ from pipelines.runtime.progress import clock, table
 
 @dataclass
 class QuickstartOutcome:
-    """The results of all stages. shown: candidates that are in the tables, the winner last."""
+    """The results of the stages. shown: candidates that are in the tables, the winner last."""
 
     adapted: Mapping[str, Any]
-    embedded: Mapping[str, Any]
     neighbours: list[tuple[str, list[tuple[float, str]]]]
     shown: tuple[str, ...]
 
@@ -30,6 +29,11 @@ class QuickstartOutcome:
         """The scores of the untouched encoder, the shown candidates, and the chosen encoder."""
         names = dict.fromkeys((UNTOUCHED, *self.shown, self.adapted["chosen"]))
         return {n: self.adapted["models"][n] for n in names if n in self.adapted["models"]}
+
+    def label(self, name: str) -> str:
+        """Return the name of a model with its number of steps: candidates may differ in it."""
+        steps = {row["name"]: row["steps"] for row in self.adapted["trials"]}
+        return f"{name}, {steps[name]} steps" if name in steps else name
 
     def scores(self) -> dict[str, float]:
         """Return the share of queries that find their document first, by model."""
@@ -53,7 +57,7 @@ def score_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
 
 def score_header(outcome: QuickstartOutcome) -> tuple[str, ...]:
     """Return the header of `score_rows`."""
-    return ("", *outcome.models)
+    return ("", *map(outcome.label, outcome.models))
 
 
 def summary(outcome: QuickstartOutcome) -> str:
@@ -81,15 +85,15 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
     ]
     said = html_page.paragraphs(sentences(outcome.adapted))
     bars = {"keyword search": _bar(outcome.models[UNTOUCHED][KEYWORDS])}
-    bars |= {name: _bar(entries[FOUND_FIRST]) for name, entries in outcome.models.items()}
     chosen = outcome.adapted["chosen"]
+    bars |= {outcome.label(n): _bar(entries[FOUND_FIRST]) for n, entries in outcome.models.items()}
     for name in dict.fromkeys((UNTOUCHED, chosen)):
         bars[f"{name}, with keyword search"] = _bar(outcome.models[name][WITH_KEYWORDS])
     documents = outcome.adapted["documents"]
     sections = [
         (
             "What was gained",
-            said + plots.score_bars(bars, chosen, "held-out queries found first, %"),
+            said + plots.score_bars(bars, outcome.label(chosen), "held-out queries found first, %"),
         ),
         ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
         ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),

@@ -102,13 +102,13 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
         "sentences": 20,
         "keyword_search": 40.0,
         "dev": {"untouched": 50.0, "simcse": 40.0},
+        "trials": [],
         "table": {name: {"before": 50.0, "after": 50.0} for name in searches},
         "models": {"untouched": dict.fromkeys(searches, own)},
     }
     found = [("a query", [(0.5, TEXTS[0])])]
-    speed = {"sentences_per_second": 1.0}
-    outcome = quickstart.QuickstartOutcome(adapted, speed, found, ("cot-bert-template",))
-    monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)
+    monkeypatch.setattr(quickstart, "adapt", lambda *_, **__: adapted)
+    monkeypatch.setattr(quickstart, "nearest", lambda *_: found)
     monkeypatch.setattr(quickstart, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(quickstart, "write_report", lambda *_: None)
     run = SimpleNamespace(id=None, key=None, result=lambda _: None, artifact=lambda _: None)
