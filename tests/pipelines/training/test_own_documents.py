@@ -272,38 +272,3 @@ def test_the_command_chooses_by_them(run, own_store):
     card = (output / "model" / "README.md").read_text()
     assert "own documents, % of the queries that find their document first (the step was" in card
     assert "graded pairs, unless the name says otherwise." in card
-
-
-@pytest.mark.ray_local
-def test_a_sweep_stops_and_chooses_by_them(run, own_store, rates):
-    output, result, shown = run("sweep", "tune", str(rates), "--asha", "1")
-    finished = [t for t in result["trials"] if t["status"] == "finished"]
-    assert result["dev_found_first"] == max(t["dev_found_first"] for t in finished)
-    for trial in finished:
-        rows = read_rows(output / "trials" / trial["name"] / "metrics.jsonl")
-        scores = [rows[step]["dev_found_first"] for step in (1, 2) if step in rows]
-        assert trial["dev_found_first"] == max(scores)
-    metrics = own_store.get_run(result["mlflow_parent_run_id"]).data.metrics
-    assert metrics["dev_found_first"] == result["dev_found_first"]
-    assert not any("spearman" in name for name in (*result, *metrics))
-    assert "baseline_found_first" in shown.out
-    assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown.out
-
-
-@pytest.mark.ray_local
-def test_a_comparison_and_several_seeds_are_scored_by_them(run, own_store, bert_folder, dev):
-    output, result, shown = run("compared", "compare", "simcse-base", "last", "--seeds", "2")
-    trained, last, untouched = result["rows"]
-    seeds = [result_of(output / "simcse-base" / f"seed-{seed}") for seed in (0, 1)]
-    assert trained["dev"] == [one["dev_found_first"] for one in seeds]
-    read = Baseline("", "last", {}).open(bert_folder, "fp32")
-    assert last["dev"] == [score_dev(read, dev.alone)["dev_found_first"]]
-    assert untouched["dev"] == [seeds[0]["baseline_found_first"]]
-    assert (result["dev"], result["metric"]) == ("own documents", "dev_found_first")
-    assert "on dev (own documents): " in shown.out
-    metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
-    assert metrics["dev_found_first.simcse-base"] == pytest.approx(trained["dev_mean"])
-
-    _, both, shown = run("seeds", "train", "simcse-base", "--seeds", "2")
-    assert both["dev_found_first_mean"] == pytest.approx(trained["dev_mean"])
-    assert "the mean of 2 seeds scores" in shown.out.replace("The mean", "the mean")
