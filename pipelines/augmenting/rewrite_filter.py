@@ -16,7 +16,8 @@ _CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
 _REFUSAL = re.compile(
     r"\bas an ai\b|\bas a (?:large )?language model\b"
     rf"|^(?:i'm |i am )?sorry\b.{{0,40}}\b{_CANNOT}\b"
-    rf"|\b{_CANNOT} (?:to )?(?:assist|help|comply|rewrite|rephrase|paraphrase|fulfil|provide)"
+    rf"|\b(?:i|we)\b.{{0,10}}\b{_CANNOT} (?:to )?"
+    r"(?:assist|help|comply|rewrite|rephrase|paraphrase|fulfil|provide)"
 )
 
 
