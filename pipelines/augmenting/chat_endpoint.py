@@ -1,36 +1,38 @@
 """Requests to an endpoint with OpenAI's chat completions API: limits, retries and the key.
 
-Retries are implemented here, since those of client libraries (urllib3, openai) support neither a
-job that stops nor a rate limit that all threads share.
+urllib3's Retry decides which requests are retried and how long they wait; it does not send them,
+because all threads share a rate limit and a stopped job must not wait.
 
 The key is read from this process's environment and only used in the request's header. It is removed
-from everything that the endpoint returns, so it reaches no file, log or error.
+from errors, and from answers unless it may be a word, so it reaches no file, log or error.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
+
 from cotbert_core.errors import UserError
-from cotbert_core.messages.redaction import HIDDEN, redact
+from cotbert_core.messages.redaction import HIDDEN, SHORTEST_SECRET, SHORTEST_TOKEN, redact
 from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0
 # Upper limit for Retry-After, with which an endpoint may request a delay of hours.
 LONGEST_RETRY_AFTER = 600.0
+# Status codes that are retried: a timeout, a conflict, a rate limit and faults of the server.
+RETRIED = frozenset({408, 409, 429, *range(500, 600)})
 # Status codes that are not retried, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
@@ -73,11 +75,6 @@ class RateLimiter:
             self._next = start + self._gap
         stop.wait(max(0.0, start - self._clock()))
 
-    def pause(self, seconds: float) -> None:
-        """Start no request for this many seconds."""
-        with self._lock:
-            self._next = max(self._next, self._clock() + seconds)
-
 
 def read_key(variable: str | None, base_url: str) -> str:
     """Return the key in an environment variable; "" if the default variable is not set."""
@@ -119,41 +116,44 @@ class ChatEndpoint:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        if find_spec("httpx2") is None:
-            raise UserError(
-                "requests to an endpoint need the package httpx2: install it with "
-                "pip install 'cotbert[llm]'"
-            )
-        import httpx2
-
         self._url = check_url(self.options.base_url)
         self._key = read_key(self.options.key_variable, self._url)
         self._limiter = RateLimiter(self.options.requests_per_minute)
-        self._errors = (httpx2.HTTPError, httpx2.InvalidURL)
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx2.Client(
-            headers=headers,
-            timeout=self.options.timeout,
-            limits=httpx2.Limits(max_connections=self.options.concurrency),
+        self._retry = Retry(
+            self.options.retries,
+            status_forcelist=RETRIED,
+            allowed_methods=None,
+            backoff_factor=self.options.first_wait,
+            backoff_jitter=self.options.first_wait,
+            backoff_max=LONGEST_WAIT,
         )
+        self._session = requests.Session()
+        # A function, since a header would be replaced by what ~/.netrc has for the host.
+        self._session.auth = self._authorize
+        self._session.mount(self._url, HTTPAdapter(pool_maxsize=self.options.concurrency))
+
+    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._key:
+            request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
 
     @property
     def has_key(self) -> bool:
         return bool(self._key)
 
     def close(self) -> None:
-        self._client.close()
+        self._session.close()
 
     def check(self) -> None:
         """Raise UserError if the endpoint is unreachable or refuses the key; uses no tokens."""
         try:
-            status = self._client.get(
+            status = self._session.get(
                 f"{self._url}/models", timeout=min(CHECK_SECONDS, self.options.timeout)
             ).status_code
-        except self._errors as error:
+        except requests.RequestException as error:
             raise UserError(
-                f"the endpoint {self._url} cannot be reached "
-                f"({self._hide_key(_described(error))}): check --base-url and the network"
+                f"the endpoint {self._url} cannot be reached ({self._described(error)}): check "
+                "--base-url and the network"
             ) from None
         if status in (401, 403):
             raise UserError(f"the endpoint {self._url} answers {status}: check {REFUSED[status]}")
@@ -163,49 +163,42 @@ class ChatEndpoint:
 
         Raises StoppedError if no request can succeed.
         """
-        answer = Answer(None, "not requested")
-        for number in range(self.options.retries + 1):
+        answer, retry = Answer(None, "not requested"), self._retry
+        while True:
             self._limiter.wait(self.stop)
             if self.stop.is_set():
-                break
-            latest, wait = self._try(content, number)
+                return answer
+            latest, response = self._ask(content)
             tokens_in = answer.tokens_in + latest.tokens_in
             tokens_out = answer.tokens_out + latest.tokens_out
             answer = replace(latest, tokens_in=tokens_in, tokens_out=tokens_out)
-            if answer.text is not None or wait is None:
-                break
-            if number < self.options.retries:
-                self.stop.wait(wait)
-        return answer
+            refused = response is not None and response.status_code not in (200, *RETRIED)
+            if answer.text is not None or refused or not retry.total:
+                return answer
+            retry = retry.increment()
+            self.stop.wait(_retry_after(retry, response) or retry.get_backoff_time())
 
-    def _try(self, content: str, number: int) -> tuple[Answer, float | None]:
-        """Return the answer to one request, and the seconds before a retry (None: do not retry).
-
-        number: number of earlier attempts.
-        """
-        url, wait = f"{self._url}/chat/completions", self._backoff(number)
+    def _ask(self, content: str) -> tuple[Answer, requests.Response | None]:
+        """Return the answer to one request and the response, if there is one."""
         try:
-            response = self._client.post(url, json=self._body(content))
-        except self._errors as error:
-            return Answer(None, self._hide_key(_described(error))), wait
-        status = response.status_code
+            response = self._session.post(
+                f"{self._url}/chat/completions",
+                json=self._body(content),
+                timeout=self.options.timeout,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            return Answer(None, self._described(error)), None
+        status, body = response.status_code, response.content.decode("utf-8", "replace")
         if status in REFUSED:
             raise StoppedError(
                 f"the endpoint {self._url} answers {status}: check {REFUSED[status]}, then give "
                 "the same command again to continue"
             )
-        if status == 429:
-            # The rate limit applies to all requests, so all threads wait.
-            self._limiter.pause(retry_after(response.headers.get("retry-after"), wait))
-            return Answer(None, "status 429"), 0.0
         if status != 200:
-            return Answer(None, f"status {status}"), None if status == 400 else wait
-        return self._read(response.text), wait
-
-    def _backoff(self, number: int) -> float:
-        """Return the seconds before the next attempt: exponential backoff with random jitter."""
-        longest = min(LONGEST_WAIT, self.options.first_wait * 2.0**number)
-        return longest * random.uniform(0.5, 1.0)
+            reason = ": ".join(filter(None, (f"status {status}", _error_message(body))))
+            return Answer(None, self._described(reason)), response
+        return self._read(body), response
 
     def _body(self, content: str) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -220,11 +213,8 @@ class ChatEndpoint:
 
     def _read(self, body: str) -> Answer:
         """Return the text and the numbers of tokens in a response's body."""
-        try:
-            values = json.loads(self._hide_key(body))
-        except ValueError:
-            values = None
-        usage = values.get("usage") if isinstance(values, dict) else None
+        values = _object(self._hide_key(body, SHORTEST_TOKEN))
+        usage = values.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         text = _content(values)
         return Answer(
@@ -234,21 +224,49 @@ class ChatEndpoint:
             _count(usage.get("completion_tokens")),
         )
 
-    def _hide_key(self, text: str) -> str:
-        return text.replace(self._key, HIDDEN) if self._key else text
+    def _described(self, error: Exception | str) -> str:
+        return self._hide_key(described(error), SHORTEST_SECRET)
+
+    def _hide_key(self, text: str, shortest: int) -> str:
+        """Return the text without the key, if it has at least this many characters: local servers
+        accept keys such as `none`, which occur in any text."""
+        return text.replace(self._key, HIDDEN) if len(self._key) >= shortest else text
 
 
-def retry_after(value: str | None, default: float) -> float:
-    """Return the seconds of a Retry-After header (a number or a date), or `default`."""
-    seconds = math.nan
-    with suppress(ValueError):
-        seconds = parsedate_to_datetime(value or "").timestamp() - time.time()
-    with suppress(ValueError):
-        seconds = float(value or "")
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else default
+def described(error: Exception | str) -> str:
+    """Return the type and the text of an error, or of its cause, without secrets."""
+    if isinstance(error, Exception):
+        cause = getattr(error.args[0] if error.args else None, "reason", error)
+        return redact(f"{type(error).__name__}: {cause}".rstrip(": "))
+    return redact(error)
 
 
-def _content(values: Any) -> str | None:
+def _retry_after(retry: Retry, response: requests.Response | None) -> float | None:
+    """Return the seconds that a response asks to wait; None if it names none."""
+    try:
+        seconds = None if response is None else retry.get_retry_after(response.raw)
+    except InvalidHeader:
+        return None
+    return None if seconds is None else min(seconds, LONGEST_RETRY_AFTER)
+
+
+def _object(body: str) -> dict[str, Any]:
+    """Return the JSON object in a body; an empty one if there is none."""
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _error_message(body: str) -> str:
+    """Return the beginning of an error's message, as OpenAI's API gives it; "" if there is none."""
+    error = _object(body).get("error")
+    message = error.get("message") if isinstance(error, dict) else error
+    return " ".join(message.split())[:200] if isinstance(message, str) else ""
+
+
+def _content(values: dict[str, Any]) -> str | None:
     """Return choices[0].message.content, or None if it is not a text."""
     try:
         content = values["choices"][0]["message"]["content"]
@@ -259,7 +277,3 @@ def _content(values: Any) -> str | None:
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
-
-
-def _described(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}".rstrip(": "))

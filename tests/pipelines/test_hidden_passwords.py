@@ -126,7 +126,7 @@ def test_errors_and_descriptions_of_jobs_hide_it(closed_store):
 def test_an_endpoint_s_errors_hide_proxies_and_keys(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{MARK}@proxy:3128")
     error = OSError(f"proxy http://user:{MARK}@proxy:3128 refused {MARK}")
-    assert chat_endpoint._described(error) == "OSError: proxy http://***@proxy:3128 refused ***"
+    assert chat_endpoint.described(error) == "OSError: proxy http://***@proxy:3128 refused ***"
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
