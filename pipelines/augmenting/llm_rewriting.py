@@ -47,6 +47,9 @@ class LlmRewriter:
     options: LlmRewriting
     endpoint: ChatEndpoint
     budget: TokenBudget
+    keeps_failures: bool = False
+    """Whether rows that failed at no cost after the last answer count as failed. Else they are left
+    out, since the endpoint may be at fault."""
     _unpaid: list[Rewrite] = field(default_factory=list)
     """Rows that failed at no cost since the last answer: sentence or endpoint may be at fault."""
     _failures: int = 0
@@ -73,7 +76,9 @@ class LlmRewriter:
                     self.endpoint.stop.set()
         if stopped is not None:
             raise stopped
-        yield self._take_unpaid()
+        unpaid = self._take_unpaid()
+        if self.keeps_failures:
+            yield unpaid
 
     def _submit(
         self,

@@ -110,15 +110,25 @@ class LlmJob:
         self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
+        """Write the named parts; rows that failed at the end of a part are asked for once more."""
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
         tokens = sum(row.tokens_in + row.tokens_out for row in paid)
         budget = TokenBudget(self._options.budget_tokens, tokens, len(paid))
         rewriter = LlmRewriter(self._options, self._endpoint, budget)
         try:
-            for name in names:
-                augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
+            unfinished = [name for name in names if not self._augment(plan, name, rewriter, report)]
+            if unfinished:
+                self._endpoint.check()
+                again = LlmRewriter(self._options, self._endpoint, budget, keeps_failures=True)
+                for name in unfinished:
+                    self._augment(plan, name, again, report)
         finally:
             self._endpoint.close()
+
+    def _augment(
+        self, plan: PartPlan, name: str, rewriter: LlmRewriter, report: Callable[[int], None]
+    ) -> bool:
+        return augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
 
     def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tokens, and their cost if prices are given."""

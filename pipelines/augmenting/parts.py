@@ -38,7 +38,7 @@ class Rewriter(Protocol):
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """Yield lists of rewrites of all `texts` (by id) that are not in `done`."""
+        """Yield lists of rewrites of the `texts` (by id) that are not in `done`."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,23 @@ class PartPlan:
         return (Path(self.output) / name).is_file()
 
 
-def augment_part(
-    plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnRewrites
-) -> dict[str, Any]:
-    """Write the part `name` and return its counts. on_rewrites: called with stored rewrites."""
+def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnRewrites) -> bool:
+    """Write the part `name`; return False if the rewriter left out rows, so that it stays open.
+
+    on_rewrites: called with stored rewrites.
+    """
     columns = ["id", "text", "input_ids", *(PLACES if plan.documents else ())]
     table = read_table(Path(plan.corpus) / name, columns)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, on_rewrites)
+        if any(number not in ledger.rows for number in texts):
+            return False
         part, summary = with_rewrites(plan, table, ledger.rows)
         with atomic_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
             pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
             write_json(plan.counts(name), summary)
-    return summary
+    return True
 
 
 def _fill(
@@ -101,7 +104,7 @@ def _fill(
 
 
 def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:
-    """Return the result of `augment_part` for a finished part."""
+    """Return the counts of a finished part."""
     return dict(read_json(plan.counts(name)))
 
 

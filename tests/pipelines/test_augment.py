@@ -197,6 +197,36 @@ def test_a_killed_job_asks_for_no_row_twice(unrecorded, bert_folder, tmp_path):
     assert KEY not in log.read_text()
 
 
+@pytest.mark.parametrize("fails", [1, 99])
+def test_rows_without_an_answer_at_the_end_of_a_part_are_asked_for_again(
+    unrecorded, corpus, tmp_path, fails
+):
+    """The endpoint may have been away; a sentence that fails again keeps its source."""
+
+    def reply(sentence, number):
+        away = sentence in (*TEXTS[0][3:], TEXTS[1][2]) and number <= fails
+        return (400, {}, "") if away else answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        words = ("--retries", "0", "--concurrency", "1")
+        assert main(command(corpus, server.url, "out", *words)) == 0
+    assert len(server.asked) == len(FLAT) + 3
+    manifest = read_json(tmp_path / "out/manifest.json")
+    kept = manifest["augmentation"]["counts"]["source_kept"]
+    assert kept == ({} if fails == 1 else {"failed": 3})
+
+
+def test_an_endpoint_that_is_gone_at_the_end_costs_no_row(unrecorded, corpus, tmp_path, capsys):
+    with ChatServer() as server:
+        server.reply = lambda *_: setattr(server, "models", 401) or (503, {}, "")
+        assert main(command(corpus, server.url, "out", "--retries", "0")) == 2
+        assert "answers 401: check the key" in capsys.readouterr().err
+        server.reply, server.models = reply, 200
+        assert main(command(corpus, server.url)) == 0
+    counts = read_json(tmp_path / "out/manifest.json")["augmentation"]["counts"]
+    assert "failed" not in counts["source_kept"]
+
+
 def test_documents_held_out_texts_and_an_encoder_s_place_stay(
     unrecorded, corpus, tmp_path, bert_folder
 ):
@@ -266,7 +296,7 @@ def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
     base = command(corpus, url)
     other = [*base[:3], "--method", "back-translation", "--output", str(tmp_path / "out")]
     mistakes = {
-        "cannot be reached (ConnectError": base,
+        "cannot be reached (ConnectionError: HTTP": base,
         "already holds something: give a new folder": command(corpus, url, tmp_path / "full"),
         "has no manifest.json: make one with": command(tmp_path / "empty", url),
         "environment variable NO_KEY is not set": [*base, "--key-variable", "NO_KEY"],

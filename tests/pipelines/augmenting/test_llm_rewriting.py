@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
@@ -16,7 +15,6 @@ from pipelines.augmenting.chat_endpoint import (
     StoppedError,
     check_url,
     read_key,
-    retry_after,
 )
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
@@ -39,7 +37,8 @@ def run(server, texts=TEXTS, done=None, spent=0, **changes):
     """All rewrites that come, by id, and the reason why no more did, if there is one."""
     chosen = options(server, **changes)
     endpoint = ChatEndpoint(chosen)
-    rewriter = LlmRewriter(chosen, endpoint, TokenBudget(chosen.budget_tokens, spent, spent // 16))
+    budget = TokenBudget(chosen.budget_tokens, spent, spent // 16)
+    rewriter = LlmRewriter(chosen, endpoint, budget, keeps_failures=True)
     found, reason = {}, None
     try:
         for rewrites in rewriter.rewrite(texts, done or {}):
@@ -75,10 +74,35 @@ def test_nothing_is_sent_that_was_not_asked_for_and_the_key_is_hidden_in_an_answ
     assert found[1].text == "your key is ***"
 
 
+def test_a_key_that_is_a_word_stays_in_answers(monkeypatch):
+    """As local servers accept any; an error says what is wrong with the request."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    said = {"error": {"message": "Use 'max_completion_tokens' in\nplace of 'none'." + "." * 300}}
+
+    def reply(sentence, number):
+        return answer("Six of them, none left") if sentence == "a" else (400, {}, json.dumps(said))
+
+    with ChatServer(reply) as server:
+        endpoint = ChatEndpoint(options(server))
+        assert endpoint.complete("Say again: a").text == "Six of them, none left"
+        reason = endpoint.complete("Say again: b").reason
+        endpoint.close()
+    assert reason.startswith("status 400: Use 'max_completion_tokens' in place of 'none'...")
+    assert len(reason) == len("status 400: ") + 200
+
+
+def test_the_key_is_hidden_in_an_error():
+    with ChatServer(lambda *_: (400, {}, json.dumps({"error": f"wrong: {KEY}"}))) as server:
+        endpoint = ChatEndpoint(options(server))
+        assert endpoint.complete("Say again: a").reason == "status 400: wrong: ***"
+        endpoint.close()
+
+
 BAD = {
     "status 500": (500, {}, "oops"),
     "status 503": (503, {}, ""),
-    "status 429": (429, {"Retry-After": "0.05"}, "slow down"),
+    "status 429": (429, {"Retry-After": "0"}, "slow down"),
+    "status 408": (408, {"Retry-After": "0.05"}, ""),
     "no JSON": (200, {}, "<html>"),
     "a list": (200, {}, "[1]"),
     "no choices": (200, {}, '{"choices": []}'),
@@ -201,48 +225,37 @@ class Waits:
         self.seconds.append(round(seconds, 6))
         self.now += seconds
 
+    def is_set(self):
+        return False
 
-def test_requests_are_spread_over_the_minute_and_a_pause_holds_up_all():
+
+def test_requests_are_spread_over_the_minute():
     waits = Waits()
     limiter = RateLimiter(1200, clock=lambda: waits.now)
     for _ in range(3):
         limiter.wait(waits)
-    limiter.pause(0.4)
-    limiter.wait(waits)
-    limiter.pause(0.01)  # shorter than what is left: no change
-    limiter.wait(waits)
     unlimited = RateLimiter(None, clock=lambda: waits.now)
     unlimited.wait(waits)
-    assert waits.seconds == [0.0, 0.05, 0.05, 0.4, 0.05, 0.0]
+    assert waits.seconds == [0.0, 0.05, 0.05, 0.0]
 
 
-@pytest.mark.parametrize("header", ["0.4", None])
-def test_status_429_pauses_all_requests_as_long_as_the_endpoint_says(monkeypatch, header):
+@pytest.mark.parametrize(("header", "seconds"), [("4", 4.0), ("86400", 600.0), ("soon", 0.0)])
+def test_status_429_is_waited_out_as_long_as_the_endpoint_says(header, seconds):
     def reply(sentence, number):
-        headers = {"Retry-After": header} if header else {}
-        return (429, headers, "") if number == 1 else answer(paraphrase(sentence))
+        limited = (429, {"Retry-After": header}, "")
+        return limited if number == 1 else answer(paraphrase(sentence))
 
-    pauses = []
-    monkeypatch.setattr(RateLimiter, "pause", lambda limiter, seconds: pauses.append(seconds))
     with ChatServer(reply) as server:
-        found, _ = run(server, {1: "a b"})
-    assert found[1].text == "In other words, a b"
-    assert pauses == [0.4] if header else 0.005 <= pauses[0] <= 0.01  # else the usual wait
-
-
-def test_retry_after_is_a_number_or_a_date():
-    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert retry_after("2.5", 9.0) == 2.5
-    assert 28 <= retry_after(soon, 9.0) <= 31
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 9.0) == 0.0
-    assert retry_after("86400", 9.0) == 600.0
-    assert [retry_after(v, 9.0) for v in (None, "", "soon", "nan")] == [9.0] * 4
+        endpoint = ChatEndpoint(options(server), stop=(waits := Waits()))
+        assert endpoint.complete("Say again: a b").text == "In other words, a b"
+        endpoint.close()
+    assert waits.seconds == [0.0, seconds, 0.0], "of the rate limit, and before the retry"
 
 
 def test_an_endpoint_is_tried_before_anything_starts():
     with ChatServer(models=404) as server:
         ChatEndpoint(options(server)).check()
-    with pytest.raises(UserError, match=r"endpoint http://.* cannot be reached \(ConnectError"):
+    with pytest.raises(UserError, match=r"http://.* cannot be reached \(ConnectionError: HTTP"):
         ChatEndpoint(options(server)).check()
     with ChatServer(models=401) as server, pytest.raises(UserError) as caught:
         ChatEndpoint(options(server)).check()
