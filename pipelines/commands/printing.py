@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.reports.values import rounded
 from pipelines.runtime.progress import print_output
 
 # Keys of result.json that the terminal shows only with --verbose.
@@ -23,9 +24,7 @@ def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    print_texts(
-        [(key, f"{v:,.4g}" if isinstance(v, float) else str(v)) for key, v in result.items()]
-    )
+    print_texts([(k, rounded(v) if isinstance(v, float) else str(v)) for k, v in result.items()])
 
 
 def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:

@@ -14,6 +14,7 @@ from pipelines.recording.metric_names import LOSS
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.html_page import page, paragraphs, plots, table
 from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points
+from pipelines.reports.values import rounded
 from pipelines.training.baseline import baseline_line, baseline_sentence
 from pipelines.training.profile_table import notes, profile_table
 from pipelines.training.profiling import Row
@@ -37,8 +38,8 @@ def write_training_report(
     settings: TrainSettings,
     profile: Sequence[Row] = (),
 ) -> None:
-    """Write the report of one training run. profile: the steps' seconds by section, if any."""
-    shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
+    """Write the report of one training run."""
+    shown = [(key, rounded(v) if isinstance(v, float) else v) for key, v in result.items()]
     curves = training_curves(rows, baseline_line(result)) + paragraphs([LOSS_NOTE], "note")
     sections = [
         ("Result", against_baseline(baseline_sentence(result)) + table(("", ""), shown, "text")),
@@ -80,7 +81,7 @@ def _line(
     values = [rows[step][key] for step in steps]
     axes.plot(steps, values, color=BLUE, lw=1.8)
     if len(steps) <= HOVERED:
-        texts = [f"step {s:,}: {v:.4g}" for s, v in zip(steps, values, strict=True)]
+        texts = [f"step {s:,}: {rounded(v)}" for s, v in zip(steps, values, strict=True)]
         points(axes, steps, values, texts, color=BLUE, **how)
     if values:
         number_axis(axes.yaxis, values)

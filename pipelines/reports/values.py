@@ -23,6 +23,11 @@ def as_typed(value: Any, digits: int | None = None) -> str:
     return str(value)
 
 
+def rounded(value: float) -> str:
+    """Return a number with four digits or all before the point, and no power of ten above 1."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def _number(value: float, digits: int | None) -> str:
     if value.is_integer() and abs(value) < 1e6:
         return str(int(value))

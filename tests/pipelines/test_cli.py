@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_corpus import write_corpus
@@ -15,6 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.templates.template_texts import TEMPLATES
 from pipelines import cli
 from pipelines.cli import COMMANDS, main
+from pipelines.commands.training import TrainingOptions, comparison
 from tune_spaces import SPACES
 
 COTBERT = str(Path(sys.executable).with_name("cotbert"))
@@ -212,6 +214,13 @@ def test_a_space_is_printed_with_its_settings_or_variants(capsys, tmp_path):
     shown = printed(capsys, "spaces", str(file))
     assert (shown["space"], shown["size"]) == ("heat", "continuous")
     assert shown["method.temperature"] == "0.02 to 0.1, uniform"
+
+
+def test_the_command_after_a_training_scores_the_tasks_that_are_there():
+    training = TrainingOptions(corpus="c", senteval=Path("senteval"))
+    settings = SimpleNamespace(dev="sts-b", encoder="bert")
+    words = ["evaluate", "bert", Path("m"), "--senteval", Path("senteval"), "--allow-missing"]
+    assert comparison(training, settings, Path("m")) == words
 
 
 @pytest.mark.parametrize(

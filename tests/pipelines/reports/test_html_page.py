@@ -8,7 +8,7 @@ from pathlib import Path
 import pipelines
 from pipelines.reports import html_page
 from pipelines.reports.colours import SHADES, by_name
-from pipelines.reports.values import as_typed
+from pipelines.reports.values import as_typed, rounded
 
 PACKAGE = Path(pipelines.__file__).parent
 
@@ -69,6 +69,8 @@ def test_values_are_spelled_as_on_the_command_line():
         ("none", "none"),
     ]
     assert [as_typed(value) for value, _ in typed] == [text for _, text in typed]
+    numbers = {14200.5: "14,200", 9999.6: "10,000", 1234.5: "1,234", 12.3456: "12.35", 2e-5: "2e-05"}
+    assert {value: rounded(value) for value in numbers} == numbers
     assert as_typed(0.123456789, 4) == "0.1235", "few digits only where they are asked for"
     assert as_typed(3.21987e-05, 4) == "3.22e-5"
 
