@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
@@ -23,7 +22,7 @@ from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, open_earlier
-from pipelines.reading import hub_datasets, locations, pieces, sources
+from pipelines.reading import hub_datasets, pieces, sources
 from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
@@ -122,9 +121,9 @@ class EmbedJob:
 
 def open_job(options: EmbedOptions) -> EmbedJob:
     """Check everything that a user can get wrong, before a worker starts."""
-    plan = _plan(options, options.id_column)
-    if options.id_column is None and sources.all_have_integers(plan, ID_COLUMN):
-        plan = _plan(options, ID_COLUMN)
+    plan = _plan(options)
+    if options.id_column is None and sources.all_have_integers(plan):
+        plan = replace(plan, id_column=ID_COLUMN)
     model = fetch_model(options.model)
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
@@ -164,11 +163,11 @@ def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
     return replace(job, earlier=earlier)
 
 
-def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
+def _plan(options: EmbedOptions) -> ReadPlan:
     return sources.plan(
         options.inputs,
         options.text_column,
-        id_column,
+        options.id_column,
         SHARD_BYTES,
         keep=options.keep,
         encoding=options.encoding,
@@ -186,12 +185,12 @@ def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
     """
     if not plan.keep or not all(kind_of(name) in TYPED for name in plan.files):
         return tuple((column, pa.string()) for column in plan.keep)
-    first = _schema(plan.files[0])
-    types = {column: _plain(first.field(column).type) for column in plan.keep}
+    first = _types(plan, plan.files[0])
+    types = {column: _plain(first[column]) for column in plan.keep}
     for name in plan.files[1:]:
-        schema = _schema(name)
+        others = _types(plan, name)
         for column, kind in types.items():
-            found = _plain(schema.field(column).type)
+            found = _plain(others[column])
             if found != kind:
                 raise UserError(
                     f"column {column!r} is {kind} in {plan.files[0]!r} and {found} in {name!r}: "
@@ -200,10 +199,11 @@ def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
     return tuple(types.items())
 
 
-def _schema(name: str) -> Any:
-    if kind_of(name) == "hub":
-        return hub_datasets.describe(name)[1]
-    return pq.read_schema(locations.open_file(name))
+def _types(plan: ReadPlan, name: str) -> dict[str, Any]:
+    """Return the types of the columns of a file, which was opened to plan the reading."""
+    if name in plan.found.types:
+        return plan.found.types[name]
+    return {field.name: field.type for field in hub_datasets.describe(name)[1]}
 
 
 def _plain(kind: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.delimiters import DELIMITERS
@@ -36,13 +37,15 @@ class Found:
 
     markup: files with HTML tags. utf8: files that look like UTF-8 though another encoding is given.
     wrapped: txt files whose lines look wrapped. text_ids: files whose ids are text, each with an
-    example ("" if the column's type is text).
+    example ("" if the column's type is text). types: the types of the column `id` and of the
+    passed-through columns of each Parquet file.
     """
 
     markup: list[str] = field(default_factory=list)
     utf8: list[str] = field(default_factory=list)
     wrapped: list[str] = field(default_factory=list)
     text_ids: dict[str, str] = field(default_factory=dict)
+    types: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

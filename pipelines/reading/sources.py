@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
@@ -207,9 +206,7 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     return [name for name in found if name not in pages], [*others, *pages]
 
 
-def all_have_integers(plan: ReadPlan, column: str) -> bool:
-    """Return whether all files are Parquet and have this column with whole numbers."""
-    if not all(kind_of(file) == "parquet" for file in plan.files):
-        return False
-    schemas = [pq.read_schema(locations.open_file(file)) for file in plan.files]
-    return all(column in s.names and pa.types.is_integer(s.field(column).type) for s in schemas)
+def all_have_integers(plan: ReadPlan) -> bool:
+    """Return whether all files are Parquet and have a column `id` with whole numbers."""
+    types = (plan.found.types.get(file, {}) for file in plan.files)
+    return all(pa.types.is_integer(one.get("id", pa.null())) for one in types)

@@ -25,6 +25,8 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.embed import EmbedOptions
+from pipelines.embedding.job import open_job
+from pipelines.reading import locations
 
 LONG = "A man is playing the guitar " * 30
 
@@ -144,6 +146,19 @@ def test_columns_are_kept_with_their_types(tmp_path, job):
     expected = table.filter(pa.compute.is_valid(table["text"]))
     for name in keep:
         assert found[name].to_pylist() == expected[name].to_pylist()
+
+
+def test_a_parquet_file_is_opened_once_before_its_rows_are_read(tmp_path, bert_folder, monkeypatch):
+    """In a bucket that takes a tenth of a second."""
+    opened, open_file = [], locations.open_file
+    monkeypatch.setattr(locations, "open_file", lambda name: opened.append(name) or open_file(name))
+    for name in ("a", "b"):
+        table = pa.table({"id": [1], "text": ["A man"], "year": [2000]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    made = open_job(EmbedOptions(bert_folder, (str(tmp_path),), keep=("year",)))
+    assert (len(opened), made.plan.id_column, made.storage.passthrough) == (
+        *(2, "id"), (("year", pa.int64()),)
+    )  # fmt: skip
 
 
 def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):

@@ -196,4 +196,4 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
     """An empty text file has no shard, so the shards alone do not tell."""
     for name, columns in files.items():
         make_files(tmp_path, {name: "" if columns is None else parquet(text=["a"], **columns)})
-    assert all_have_integers(plan([str(tmp_path)]), "id") is expected
+    assert all_have_integers(plan([str(tmp_path)])) is expected
