@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -18,8 +19,7 @@ from pipelines.runtime.progress import say
 
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-OTHERS_READ_OR_WRITE = stat.S_IRWXG | stat.S_IRWXO
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def default_path() -> Path:
@@ -31,26 +31,27 @@ def find_token() -> str | None:
     """Return the token, or None if there is none yet.
 
     A file that others may read is made private, with a warning. Raises UserError for a file that
-    cannot be read or made private, belongs to another user, or is a link out of the home folder.
+    cannot be read or made private.
     """
     if token := os.environ.get(TOKEN, "").strip():
         return token
     named = os.environ.get(TOKEN_PATH)
     path = Path(named).expanduser() if named else default_path()
     try:
-        text = _read_private(path, named is not None)
+        text = path.read_text(encoding="utf-8").strip() if named or path.exists() else ""
     except (OSError, ValueError) as error:
         raise UserError(_unreadable(path, str(error))) from None
     if named and not text:
-        raise UserError(_unreadable(path, "it does not exist" if text is None else "it is empty"))
+        raise UserError(_unreadable(path, "it is empty"))
+    if text:
+        _make_private(path)
     return text or None
 
 
 def ensure_token() -> Path | None:
     """Create a token if there is none and return its file, which only its owner can read.
 
-    The file is created atomically: another process sees the whole token or no file. Raises
-    UserError as find_token does, and if the file cannot be written.
+    Raises UserError as find_token does, and if the file cannot be written.
     """
     if find_token() is not None:
         return None
@@ -77,76 +78,25 @@ def check_mode() -> None:
         )
 
 
-def _read_private(path: Path, named: bool) -> str | None:
-    """Return the stripped text of a file that only its owner can read; None if it does not exist.
-
-    named: whether RAY_AUTH_TOKEN_PATH names the file, which may then be a link and belong to root,
-    as the secrets that Kubernetes mounts do.
-    """
-    if not named:
-        _check_folder(path.parent)
-        _check_link(path)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
-    with open(descriptor, encoding="utf-8") as file:
-        _make_private(path, descriptor, {os.geteuid(), 0} if named else {os.geteuid()})
-        return file.read().strip()
-
-
-def _check_link(path: Path) -> None:
-    if not path.is_symlink():
+def _make_private(path: Path) -> None:
+    """Set mode 0600 if others have any access, with a warning; UserError if that has no effect."""
+    wide = stat.S_IMODE(path.stat().st_mode)
+    if not wide & OTHERS:
         return
-    target = path.resolve()
-    if not (target.is_relative_to(Path.home().resolve()) and target.is_file()):
-        raise UserError(
-            f"the token file {str(path)!r} is a link to {str(target)!r}: a link must lead to a "
-            f"file in the home folder; remove it, or name the file by {TOKEN_PATH}"
+    with suppress(OSError):  # looked at below
+        path.chmod(FILE_MODE)
+    state = path.stat()
+    if not state.st_mode & OTHERS:
+        say(
+            f"warning: the token file {path} had mode {wide:04o} and now has {FILE_MODE:04o}: if "
+            "others use this machine, remove it while no Ray runs; the next command makes a new one"
         )
-
-
-def _check_folder(folder: Path) -> None:
-    """Remove other users' write access to the folder, with which they could replace the file."""
-    try:
-        state = folder.stat()
-    except FileNotFoundError:
-        return
-    _check_owner(folder, state.st_uid, {os.geteuid()})
-    if state.st_mode & OTHERS_WRITE:
-        os.chmod(folder, stat.S_IMODE(state.st_mode) & ~OTHERS_WRITE)
-        say(f"warning: others could write to {folder}, which holds Ray's token; now they cannot")
-
-
-def _make_private(path: Path, descriptor: int, owners: set[int]) -> None:
-    """Set mode 0600 if others have any access; UserError if that has no effect."""
-    state = os.fstat(descriptor)
-    if not stat.S_ISREG(state.st_mode):
-        raise UserError(_unreadable(path, "it is not a regular file"))
-    _check_owner(path, state.st_uid, owners)
-    wide = stat.S_IMODE(state.st_mode)
-    if not wide & OTHERS_READ_OR_WRITE:
-        return
-    if state.st_uid != os.geteuid():  # root's, named by the user
-        say(f"warning: the token file {path} of another user has mode {wide:04o}: others read it")
-        return
-    os.fchmod(descriptor, FILE_MODE)
-    if os.fstat(descriptor).st_mode & OTHERS_READ_OR_WRITE:
+    elif path != default_path() and state.st_uid == 0:  # a secret that Kubernetes has mounted
+        say(f"warning: the token file {path} of root has mode {wide:04o}: others can read it")
+    else:
         raise UserError(
-            f"the token file {str(path)!r} has mode {wide:04o} and its file system ignores chmod: "
-            f"put the token into {TOKEN}"
-        )
-    say(
-        f"warning: the token file {path} had mode {wide:04o} and now has {FILE_MODE:04o}: if "
-        "others use this machine, remove it while no Ray runs; the next command makes a new one"
-    )
-
-
-def _check_owner(path: Path, owner: int, owners: set[int]) -> None:
-    if owner not in owners:
-        raise UserError(
-            f"{str(path)!r} belongs to user {owner} and this process runs as {os.geteuid()}: Ray's "
-            f"token must be your own; remove it, or put a token into {TOKEN}"
+            f"the token file {str(path)!r} has mode {wide:04o}, with which others can read it, and "
+            f"that cannot be changed: put the token into {TOKEN}"
         )
 
 

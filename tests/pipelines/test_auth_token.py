@@ -82,48 +82,10 @@ def test_a_wider_mode_is_mended_with_a_warning(token_file, capsys, mode):
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_that_others_can_write_is_mended(token_file, capsys):
-    token_file.chmod(0o600)
-    token_file.parent.chmod(0o777)
-    assert find_token() == "old"
-    assert mode_of(token_file.parent) == 0o755
-    assert f"others could write to {token_file.parent}" in capsys.readouterr().err
-
-
-def test_somebody_elses_file_is_refused(token_file, monkeypatch):
-    owner, found = os.geteuid(), os.fstat
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "geteuid", lambda: owner + 1)
-        with pytest.raises(UserError, match=f"belongs to user {owner} and .* runs as {owner + 1}"):
-            ensure_token()
-
-    def foreign(descriptor):
-        """Only the file is somebody else's, and the folder is mine."""
-        state = found(descriptor)
-        return os.stat_result((*state[:4], owner + 1, *state[5:]))
-
-    monkeypatch.setattr(os, "fstat", foreign)
-    with pytest.raises(UserError, match=f"auth_token' belongs to user {owner + 1}"):
+def test_a_mode_that_cannot_be_mended_is_refused(token_file, monkeypatch):
+    monkeypatch.setattr(os, "chmod", lambda *_, **__: None)
+    with pytest.raises(UserError, match=r"mode 0644, with which others .* put the token into RAY_"):
         ensure_token()
-    assert mode_of(token_file) == 0o644
-
-
-def test_a_link_stays_in_the_home_folder(token_file, tmp_path):
-    inside, outside = token_file.with_name("elsewhere"), tmp_path / "elsewhere"
-    token_file.rename(inside)
-    token_file.symlink_to(inside)
-    assert find_token() == "old"
-    assert mode_of(inside) == 0o600
-    inside.rename(outside)
-    outside.chmod(0o644)
-    # Out of the home folder, or to nothing, through which Ray would write its token.
-    for target in (outside, tmp_path / "home" / "none"):
-        token_file.unlink()
-        token_file.symlink_to(target)
-        with pytest.raises(UserError, match=r"is a link to .* a link must lead to a file in the h"):
-            ensure_token()
-    assert mode_of(outside) == 0o644
-    assert not target.exists()
 
 
 def test_a_folder_is_no_token(token_file):
@@ -137,7 +99,7 @@ def test_a_named_file_may_be_a_link_and_must_hold_a_token(home, tmp_path, monkey
     """As a secret that Kubernetes mounts."""
     named, data = tmp_path / "token", tmp_path / "data"
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(named))
-    with pytest.raises(UserError, match="it does not exist"):
+    with pytest.raises(UserError, match="No such file or directory"):
         ensure_token()
     data.touch()
     named.symlink_to(data)
@@ -149,11 +111,27 @@ def test_a_named_file_may_be_a_link_and_must_hold_a_token(home, tmp_path, monkey
     assert not home.exists()
 
 
+def test_a_named_file_of_root_may_be_readable_by_others(tmp_path, home, monkeypatch, capsys):
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(os, "chmod", lambda *_, **__: None)
+    stat_of = os.stat
+
+    def of_root(*path, **options):
+        state = stat_of(*path, **options)
+        return os.stat_result((*state[:4], 0, *state[5:]))
+
+    monkeypatch.setattr(os, "stat", of_root)
+    assert find_token() == "secret"
+    assert "of root has mode 0644: others can read it" in capsys.readouterr().err
+
+
 def test_a_home_that_cannot_be_written(home, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    for place, verb in (("/proc/none", "written"), (str(tmp_path / "file"), "read")):
+    for place in ("/proc/none", str(tmp_path / "file")):
         monkeypatch.setenv("HOME", place)
-        with pytest.raises(UserError, match=f"cannot be {verb} .* put a token into RAY_AUTH_TOKEN"):
+        with pytest.raises(UserError, match=r"cannot be written .* put a token into RAY_AUTH_TOK"):
             ensure_token()
     monkeypatch.setenv("RAY_AUTH_TOKEN", "given")
     assert ensure_token() is None
