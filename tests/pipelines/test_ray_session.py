@@ -88,14 +88,6 @@ def test_ray_sends_no_usage_data_unless_that_is_wanted(started, monkeypatch, wan
         assert os.environ["RAY_USAGE_STATS_ENABLED"] == sent
 
 
-def test_rays_logs_stay_after_a_failure(started):
-    for error, stays in ((RuntimeError, True), (UserError, False), (KeyboardInterrupt, False)):
-        with pytest.raises(error), ray_session.ray_session():
-            raise error("a worker died")
-        assert started[-1]["path"].is_dir() == stays
-    started[0]["path"].rmdir()
-
-
 def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as one:
         address = f"127.0.0.1:{one.getsockname()[1]}"
