@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NoReturn
 
 from cluster.command_paths import CommandLine
@@ -24,7 +26,7 @@ from pipelines.commands import COMMANDS, Command
 from pipelines.commands.examples import EXAMPLES
 from pipelines.commands.training import trainings
 from pipelines.options.completion import SHELLS, completion_script
-from pipelines.options.declare import build, declared
+from pipelines.options.declare import build
 from pipelines.options.parser import TypeOf, add_arguments
 from pipelines.runtime.progress import print_output, say, set_quiet
 from pipelines.runtime.stop_signals import Stop, stop_signals
@@ -135,50 +137,26 @@ class _Completion(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Explains a mistake in one line, without the control characters and credentials given.
-
-    options: the model of a command, whose options are added when the command is parsed: adding
-    those of all commands would take longer than the rest of `cotbert --help`.
-    """
-
-    def __init__(self, *, options: type | None = None, **settings: Any) -> None:
-        super().__init__(**settings, add_help=options is None)
-        self._options = options
-        self._words: list[str] = []
+    """Explains a mistake in one line, without the control characters and credentials given."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = list(sys.argv[1:] if args is None else args)
-        if self._options is None:
-            return super().parse_known_args(args, namespace)
-        if self.usage is None:  # else they were added when it parsed before
-            add_arguments(self, self._options)
         found, strange = super().parse_known_args(args, namespace)
-        if strange:
-            self.error(f"unrecognized arguments: {' '.join(strange)}")
+        if strange:  # else argparse would leave them to the parser of all commands
+            # private: argparse itself suggests an option from Python 3.14 on
+            meant = did_you_mean(strange[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
         return found, []
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {self._mistyped() or message}; see `{self.prog} --help`\n")
-
-    def _mistyped(self) -> str:
-        """Return what is wrong with the first word that is no command or option, or ""."""
-        if self._options is None:
-            name = next((word for word in self._words if not word.startswith("-")), None)
-            known = name is None or name in COMMANDS
-            return "" if known else f"unknown command {name!r}{did_you_mean(str(name), COMMANDS)}"
-        options = list(declared(self._options))
-        old = [flag for one in options for flag in one.option.old_flags]
-        names = ["--help", "--quiet", *(f"--{one.name}" for one in options)]
-        for word in self._words:
-            given = word.partition("=")[0]
-            if word.startswith("--") and not any(n.startswith(given) for n in (*names, *old)):
-                return f"unknown option {given}{did_you_mean(given, names)}"
-        return ""
+        if wrong := re.match("argument COMMAND: invalid choice: '([^']*)'", message):
+            message = f"unknown command {wrong[1]!r}{did_you_mean(wrong[1], COMMANDS)}"
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         super().exit(status, message and printable(redact(message)))
 
 
+@cache
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and their options."""
     parser = _Parser(
@@ -199,15 +177,15 @@ def build_parser() -> argparse.ArgumentParser:
         required=True, title="commands", metavar="COMMAND", dest="command_name"
     )
     for name, command in COMMANDS.items():
-        description = f"{command.help[0].upper()}{command.help[1:]}."
-        commands.add_parser(
+        one = commands.add_parser(
             name,
             help=command.help,
-            description=description,
+            description=f"{command.help[0].upper()}{command.help[1:]}.",
             epilog=f"example:\n  {EXAMPLES[name]}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            options=command.options,
+            add_help=False,
         )
+        add_arguments(one, command.options)
     return parser
 
 

@@ -55,7 +55,6 @@ PREPARE = "prepare --encoder {bert} --output out"
 INPUT = "prepare --input text.txt --encoder"
 TRAIN = "train quickstart --corpus text.txt --encoder {bert} --output out"
 READY = "--corpus ready --encoder {bert} --output out --set batch_size=2"
-EVALUATE = "evaluate {bert}"
 EMBED = "embed {bert} --output out --input"
 MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
@@ -90,15 +89,6 @@ MISTAKES = {
     "prepare encoder": (f"{INPUT} ./none --output out", "encoder folder './none' does not exist"),
     "prepare no encoder": (f"{INPUT} ./empty --output out", "encoder './empty' cannot be loaded"),
     "prepare output": (f"{INPUT} {{bert}} --output taken", "taken' already holds"),
-    "evaluate encoder": ("evaluate ./none", "encoder folder './none' does not exist"),
-    "evaluate pairs": (f"{EVALUATE} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
-    "evaluate columns": (f"{EVALUATE} --dev-pairs pairs.tsv", "no column 'sentence2'"),
-    "evaluate senteval": (f"{EVALUATE} --senteval none", "folder 'none' does not exist"),
-    "evaluate tasks": (f"{EVALUATE} --senteval empty", "lacks STS12, STS13"),
-    "evaluate template": (f"{EVALUATE} --template none", "unknown template 'none'"),
-    "evaluate readout": (f"{EVALUATE} --readout mask", "is 'mask' and there is no template"),
-    "evaluate output": (f"{EVALUATE} --output pairs.tsv", "already holds something"),
-    "evaluate folder": (f"{EVALUATE} --output empty", "is a folder: give a file"),
     "embed input": (f"{EMBED} none.txt", r"'none\.txt' does not exist"),
     "embed column": (f"{EMBED} pairs.tsv", "no column 'text'"),
     "embed id column": (f"{EMBED} pairs.tsv --text-column score --id-column n", "no column 'n'"),
@@ -133,8 +123,10 @@ def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
         ("nothing", "cotbert: unknown command 'nothing'; see `cotbert --help`"),
         ("trian x", "cotbert: unknown command 'trian' (did you mean train?); see `cotbert --help`"),
         ("prepare", "cotbert prepare: the following arguments are required: --input, --encoder, "),
-        ("prepare --input a --outptu=b", "unknown option --outptu (did you mean --output?); see"),
-        ("embed m --input a --output b --fast", "cotbert embed: unknown option --fast; see `cotb"),
+        ("embed m --input a --output b --workres=2", "--workres=2 (did you mean --workers?); see"),
+        ("embed m --input a --output b --fast", "cotbert embed: unrecognized arguments: --fast; "),
+        ("search v --top x -- --odd", "cotbert search: argument --top: invalid int value: 'x';"),
+        ("submit --status a --stop b -- train x --corpus c", "--stop: not allowed with argument"),
         ("embed m --input a --output b --workers 2 x", "unrecognized arguments: x; see `cotbert e"),
         ("prepare --input a --encoder b --output c --on-invalid stop", "invalid choice: 'stop'"),
         ("embed m --input a --output b --dtype int4", "invalid choice: 'int4'"),
@@ -143,7 +135,7 @@ def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
         ("submit --address http://a -- index v --output gs://b/c", "--output: 'gs://b/c' is an"),
         ("train quickstart --corpus a --output b --senteval c --dev-pairs d", "not allowed with"),
         ("evaluate m --readout lst", "invalid choice: 'lst'"),
-        ("tune temperature --corp a --output b --sampling-se x --nope", "unknown option --nope;"),
+        ("tune temperature --corp a --output b --sampling-se 1 --nope", "arguments: --nope; see"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(command, message, capsys):
