@@ -20,6 +20,7 @@ from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
+from pipelines.embedding.digests import text_digests
 from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
@@ -66,9 +67,17 @@ def search(options: SearchOptions) -> list[list[Match]]:
         hits = nearest(opened, queries, options.top, keywords, options.keyword_weight)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
+    embedded = _embedded(opened, texts)
+    if plan is not None:
+        texts = _same_texts(texts, embedded, options)
     passages: list[dict[int, str]] = [{} for _ in hits]
     if (embeddings := _with_passages(opened)) is not None:
-        passages = _best_passages(opened, embeddings.scale, queries, hits, texts)
+        if other := len(texts) - len(embedded):
+            say(
+                f"{other} of the texts found, of the column {column!r}, are not those that were "
+                "embedded, so their passages are not shown: name the input with --text"
+            )
+        passages = _best_passages(opened, embeddings.scale, queries, hits, embedded)
     return [_matches(one, ids, texts, own) for one, own in zip(hits, passages, strict=True)]
 
 
@@ -139,6 +148,36 @@ def _texts(
     return {row: str(value) for row, value in values.items() if value is not None}
 
 
+def _embedded(opened: Embeddings | OpenedIndex, texts: Mapping[int, str]) -> dict[int, str]:
+    """Return those of the texts, by row number, that were embedded, with white space folded.
+
+    Where the digests of the embedded texts are gone, all texts are taken for these.
+    """
+    folded = {row: " ".join(text.split()) for row, text in texts.items()}
+    digests = opened.digests(list(folded))
+    own = dict(zip(folded, text_digests(list(folded.values())), strict=True))
+    return {row: text for row, text in folded.items() if digests.get(row, own[row]) == own[row]}
+
+
+def _same_texts(
+    texts: Mapping[int, str], embedded: dict[int, str], options: SearchOptions
+) -> dict[int, str]:
+    """Return the texts of the input that were embedded, and report the others."""
+    if not (other := len(texts) - len(embedded)):
+        return embedded
+    found = (
+        f"{other} of {len(texts)} texts found in the input that --text names are not those that "
+        "were embedded"
+    )
+    if options.keywords:
+        raise UserError(
+            f"{found}, so its keywords are not theirs: name the input and --text-column of "
+            "`cotbert embed`, or leave --keywords out"
+        )
+    say(f"{found}, and are not shown: name the input and --text-column of `cotbert embed`")
+    return embedded
+
+
 def _with_passages(opened: Embeddings | OpenedIndex) -> Embeddings | None:
     """Return the embeddings that hold the passages of a search by passages, if it is one."""
     if isinstance(opened, Embeddings):
@@ -155,9 +194,9 @@ def _best_passages(
 ) -> list[dict[int, str]]:
     """Return for each of (Q, D) queries the passages of its hits, by row number.
 
-    scale: of the embeddings. texts: of the rows, by row number. A text without passages is left
-    out, and so is one whose passages had more tokens than the model reads: it has more vectors than
-    passages.
+    scale: of the embeddings. texts: that were embedded, by row number. A text without passages is
+    left out, and so is one whose passages had more tokens than the model reads: it has more vectors
+    than passages.
     """
     words = int(opened.manifest["passage_words"])
     cut = {row: cut_passages(text, words) for row, text in texts.items()}

@@ -17,7 +17,7 @@ from pipelines.runtime.progress import say
 @dataclass(frozen=True, kw_only=True)
 class Embed:
     options: EmbedOptions
-    output: shared.OutputFolder
+    output: shared.JobFolder
     verbose: shared.Verbose = False
 
 
@@ -39,10 +39,9 @@ def run(given: Embed) -> None:
 def _search_command(given: Embed) -> tuple[str | Path, ...]:
     """Return the words that search the vectors and show the texts, kept or read again."""
     options = given.options
-    search = ("search", given.output, "YOUR QUERY")
-    if options.text_column in options.keep:
-        return search
-    return (*search, "--text", *rows_again(options.inputs, options.text_column))
+    kept = options.text_column in options.keep
+    words = rows_again(() if kept else ("--text", *options.inputs), options.text_column)
+    return ("search", given.output, "YOUR QUERY", *words)
 
 
 def _made(result: Mapping[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 A file has, for the rows of its part and in their order, `id`, `digest` (of the text) and `long`
 (whether the text has more tokens than the model reads). Its metadata hold a digest of all that the
-part was made of, and the part's counts. Only `cotbert embed --update` and `cotbert index --update`
-read the folder.
+part was made of, and the part's counts. `cotbert embed --update`, `cotbert index --update` and
+`cotbert search` read the folder.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from pipelines.embedding.options import ID_COLUMN, OnLong
 from pipelines.embedding.quantization import write_part
-from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
+from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER, PASSAGES_COLUMN
 from pipelines.reading.pieces import Piece
 from pipelines.storage.resumable_output import atomic_file
 
-DIGESTS_FOLDER = "digests"
 METADATA_KEY = b"cotbert.digests"
 # 128 bits: among a billion texts, two have the same digest with a probability of 1e-21.
 DIGEST_BYTES = 16

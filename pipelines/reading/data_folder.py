@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DATA_FOLDER = "data"
+# DIGESTS_FOLDER holds a file beside each part of embeddings (pipelines.embedding.digests).
+DATA_FOLDER, DIGESTS_FOLDER = "data", "digests"
 PARTS = "part-*.parquet"
 # The column of embeddings with a list of vectors per row (`cotbert embed --passages`).
 PASSAGES_COLUMN = "passages"

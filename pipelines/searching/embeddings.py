@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
-from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
+from pipelines.reading.data_folder import DIGESTS_FOLDER, PASSAGES_COLUMN, part_files
 from pipelines.reading.manifests import check_embeddings
 from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -166,6 +166,13 @@ class Embeddings:
             if wanted:
                 found |= {start + row: value for row, value in read_values(part, column, wanted)}
         return found
+
+    def digests(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """Return the hashes of the embedded texts of these rows, by row number; none if the folder
+        of the hashes was removed, or was not written by the version that made the embeddings."""
+        parts = tuple(self.path / DIGESTS_FOLDER / part.name for part in self.parts)
+        known = all(part.is_file() for part in parts)
+        return replace(self, parts=parts).values("digest", rows) if known else {}
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -95,12 +95,23 @@ class OpenedIndex:
     def values(self, column: str, numbers: Sequence[int]) -> dict[int, Any]:
         """Return the values of a passed-through column of the embeddings, by number."""
         embeddings = self.embeddings or Embeddings.open(self.made_of)
+        rows = self._rows(embeddings, numbers)
+        return {rows[row]: value for row, value in embeddings.values(column, list(rows)).items()}
+
+    def digests(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Return the hashes of the embedded texts that are known, by number."""
+        if self.embeddings is None:
+            return {}
+        rows = self._rows(self.embeddings, numbers)
+        return {rows[row]: value for row, value in self.embeddings.digests(list(rows)).items()}
+
+    def _rows(self, embeddings: Embeddings, numbers: Sequence[int]) -> dict[int, int]:
+        """Return the index's numbers by the rows' numbers in the embeddings."""
         if self.text_ids:
-            return embeddings.values(column, numbers)
+            return {number: number for number in numbers}
         if unknown := set(numbers) - self._row_of.keys():
             self._row_of.update(_row_of(embeddings, unknown))
-        rows = {self._row_of[n]: n for n in numbers if n in self._row_of}
-        return {rows[row]: value for row, value in embeddings.values(column, list(rows)).items()}
+        return {self._row_of[number]: number for number in numbers if number in self._row_of}
 
     @cached_property
     def embeddings(self) -> Embeddings | None:

@@ -88,14 +88,17 @@ def _type_of(schema: pa.Schema, column: str) -> pa.DataType:
 
 def read_values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Yield (row of the part, value) for some rows of a part. wanted: rows in ascending order."""
-    file = pq.ParquetFile(part)
-    start = 0
-    for group in range(file.num_row_groups):
-        stop = start + file.metadata.row_group(group).num_rows
-        here = [row for row in wanted if start <= row < stop]
-        for batch in batches(str(part), [group], [column], BLOCK_ROWS) if here else ():
-            last = start + len(batch)
-            found = [row for row in here if start <= row < last]
-            yield from ((row, batch.column(0)[row - start].as_py()) for row in found)
-            start = last
-        start = stop
+    try:
+        file = pq.ParquetFile(part)
+        start = 0
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            here = [row for row in wanted if start <= row < stop]
+            for batch in batches(str(part), [group], [column], BLOCK_ROWS) if here else ():
+                last = start + len(batch)
+                found = [row for row in here if start <= row < last]
+                yield from ((row, batch.column(0)[row - start].as_py()) for row in found)
+                start = last
+            start = stop
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(part, error) from None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.files import read_json
 from pipelines.cli import main
 from pipelines.embed import read_embeddings
@@ -119,3 +123,44 @@ def test_a_latin_1_input_is_named_read_and_searched(tmp_path, bert_folder, capsy
     for more in ([], ["--encoding", "latin1"]):  # without it, that of embed
         (rows,) = search(capsys, tmp_path / "out", "café au lait", "--text", str(path), *more)
         assert rows[0]["text"] == "café au lait"
+
+
+def test_texts_other_than_the_embedded_ones_are_not_shown(tmp_path, bert_folder, capsys):
+    """As if they were: a line that was inserted moves all row numbers."""
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_text("\n".join(TEXTS))
+    command = ["embed", bert_folder, "--input", str(path), "--precision", "fp32"]
+    assert main([*command, "--output", str(out)]) == 0
+    path.write_text("\n".join([*TEXTS[:2], "A new line", *TEXTS[2:]]))
+    capsys.readouterr()
+    assert main(["search", str(out), "oil", "--text", str(path), "--json"]) == 0
+    printed = capsys.readouterr()
+    found = {match["id"]: match["text"] for match in json.loads(printed.out)["matches"]}
+    assert found == {0: TEXTS[0], 1: TEXTS[1], 2: None, 3: None, 4: None}
+    assert "3 of 5 texts found in the input that --text names are not those" in printed.err
+    assert main(["search", str(out), "oil", "--text", str(path), "--keywords"]) == 2
+    assert "so its keywords are not theirs" in capsys.readouterr().err
+    shutil.rmtree(out / "digests")
+    (rows,) = search(capsys, out, "oil", "--text", str(path))
+    assert {row["id"]: row["text"] for row in rows}[2] == "A new line"
+
+
+@pytest.mark.parametrize("kept", ["body", "title,body"])
+def test_passages_are_cut_from_the_text_that_was_embedded(tmp_path, bert_folder, capsys, kept):
+    """Not from a column that is a part of it; `embed` names the search that shows its texts."""
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    row = {"title": "A man", "body": "two dogs run  on the ice while a woman is singing a song"}
+    path.write_text(json.dumps(row))
+    command = ["embed", bert_folder, "--input", str(path), "--passages", "4", "--keep", kept]
+    for column in ("title,body", "body"):
+        assert main([*command, "--text-column", column, "--output", str(out)]) == 0
+        (words,) = re.findall("cotbert (search .*)", capsys.readouterr().out)
+        assert main([*shlex.split(words), "--json"]) == 0
+        printed = capsys.readouterr()
+        ((match,),) = [json.loads(line)["matches"] for line in printed.out.splitlines()]
+        whole = "A man. " * (column != "body") + " ".join(row["body"].split())
+        assert match["passage"] in cut_passages(whole, 4)
+        if column != "body":
+            assert main(["search", str(out), "oil", "--text-column", "body"]) == 0
+            assert "1 of the texts found, of the column 'body'" in capsys.readouterr().err
+        shutil.rmtree(out)
