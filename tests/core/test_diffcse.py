@@ -86,8 +86,6 @@ def slow_detection(model, detector, ends, edited, original, vectors):
     ("readout", "attention", "mini_batch_size"),
     [
         ("cls", "auto", None),
-        ("mean", "unpadded", None),
-        ("cls", "auto", 2),
         ("mean", "unpadded", 2),
     ],
 )

@@ -10,10 +10,9 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import apply_head
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
 from cotbert_core.method_settings import METHOD_SETTINGS
-from cotbert_core.methods import build_method, contrastive
+from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View
 from cotbert_core.training.batches import Batch
-from tests.core.slow_reference import gradients
 
 ROLES = ("anchor", "positive", "negative")
 TEMPLATES = {
@@ -94,40 +93,6 @@ def test_the_loss_is_that_of_the_positives_texts_and_templates(make, batch, meth
         assert made(alone).loss.item() == found, "the paired text does not"
     everything = made(Batch(batch.sentences, batch.augmented)).loss.item()
     assert everything - found > 1e-3, "rows of one document are false negatives"
-
-
-@every_case
-def test_ranks_of_two_together_have_the_loss_and_gradient_of_one(make, batch, method, positive):
-    made = make(method, positive)
-    whole = made(batch).loss
-    whole.backward()
-    expected = gradients(made)
-    columns, losses = [[], []], []
-    halves = [batch.take(np.arange(3)), batch.take(np.arange(3, 6))]
-    assert set(halves[0].documents) & set(halves[1].documents), "premise: a document on both"
-    with pytest.MonkeyPatch.context() as patch:
-        for own, half in enumerate(halves):  # the vectors that each rank sends
-            patch.setattr(contrastive, "gather_with_gradient", lambda v, o=own: sent(columns[o], v))
-            patch.setattr(contrastive, "gather", lambda values: values)
-            made(half)
-        for own, half in enumerate(halves):
-            gathered = iter([torch.cat(both) for both in zip(*columns, strict=True)])
-            patch.setattr(contrastive, "gather_with_gradient", lambda _, g=gathered: next(g))
-            patch.setattr(contrastive, "gather", lambda _: torch.from_numpy(DOCUMENTS))
-            patch.setattr(contrastive, "rank", lambda own=own: own)
-            losses.append(made(half).loss)
-    mean = sum(losses) / 2
-    assert mean.item() == pytest.approx(whole.item(), abs=1e-4)
-    made.zero_grad()
-    mean.backward()
-    for name, gradient in gradients(made).items():
-        torch.testing.assert_close(gradient, expected[name], atol=1e-4, rtol=1e-3, msg=name)
-    assert max(g.abs().max() for g in expected.values()) > 1e-2, "premise"
-
-
-def sent(columns, vectors):
-    columns.append(vectors)
-    return vectors
 
 
 def test_denosent_rebuilds_the_rest_of_the_document(make, batch):
