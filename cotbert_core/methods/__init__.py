@@ -50,9 +50,19 @@ METHODS: dict[str, type[Method]] = {
 __all__ = ["METHODS", "Method", "MethodOutput", "build_method"]
 
 
-def build_method(backbone: Backbone, settings: TrainSettings) -> Method:
+def build_method(
+    backbone: Backbone, settings: TrainSettings, *, initialized: bool = True
+) -> Method:
     """Return the method that the settings select, with the given encoder.
 
-    Raises UserError for settings that this encoder does not support.
+    initialized: whether to initialize the weights that are new, which takes a second for DenoSent's
+    decoder; not needed to check settings, or before a checkpoint is loaded. Raises UserError for
+    settings that this encoder does not support.
     """
-    return METHODS[settings.method.name](backbone, settings)
+    method = METHODS[settings.method.name]
+    if initialized:
+        return method(backbone, settings)
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        return method(backbone, settings)

@@ -56,7 +56,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
             f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
             "steps: give fewer warm-up steps"
         )
-    method = build_method(backbone, settings)
+    method = build_method(backbone, settings, initialized=False)
     _check_room(method, settings)
     notes = [*cut_notes(settings, corpus), *document_notes(settings, corpus)]
     return [*notes, *method.notes(corpus.columns)]

@@ -79,7 +79,7 @@ def run_result(
 
 def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingMetadata) -> None:
     settings, path = training.settings, training.output / "model"
-    method = build_method(load_backbone(settings.encoder), settings)
+    method = build_method(load_backbone(settings.encoder), settings, initialized=False)
     method.load_state_dict(weights)
     # A run that was killed before its result was written left a model with the same weights.
     shutil.rmtree(path, ignore_errors=True)

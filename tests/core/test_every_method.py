@@ -6,10 +6,13 @@ import copy
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.losses import cosines
+from cotbert_core.methods import build_method
 from cotbert_core.methods.arccse import masked_spans
 from cotbert_core.methods.consert import kept_features, shuffled_positions
 from cotbert_core.methods.esimcse import repeat_tokens
@@ -130,6 +133,18 @@ def test_every_weight_that_is_trained_has_a_gradient(start, name, changes):
     without = {n for n, p in method.named_parameters() if p.requires_grad and p.grad is None}
     assert all(".pooler.dense." in name for name in without)
     assert max(g.abs().max() for g in gradients(method).values()) > 1e-3
+
+
+@every_method
+def test_a_checkpoint_sets_every_weight_that_was_not_initialized(start, sentences, name):
+    method, settings, _ = start(name)
+    made = build_method(load_backbone(settings.encoder), settings, initialized=False)
+    made.load_state_dict(method.state_dict())
+    for key, weight in made.state_dict().items():
+        assert torch.equal(weight, method.state_dict()[key]), key
+    encoders = [SentenceEncoder(m.finished, m.pooling, m.kept_head) for m in (method, made)]
+    expected, found = (e.encode(sentences, precision="fp32") for e in encoders)
+    np.testing.assert_array_equal(found, expected)
 
 
 @every_method
