@@ -42,7 +42,6 @@ from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
-from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.training_run import TrainingRun
@@ -213,8 +212,7 @@ def _run(
 
     chosen = save_best(training, corpus, log, baseline)
     result = run_result(training, log, chosen, run.id, baseline)
-    profiled = _profile_table(training.profile) if training.profile else []
-    training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings, profiled)
+    training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings)
     _track_result(training, result, run)
     write_json(output / RESULT_FILE, result)
     # Not before: a run that is killed until here continues from them.
@@ -230,7 +228,7 @@ def _track_result(training: TrainingRun, result: Mapping[str, Any], run: trackin
     run.tags({"model_folder": str(output / "model")})
     made_by = {"method": settings.method.name, "encoder": settings.encoder}
     run.model(output / "model", made_by, {metric: result[metric]}, step)
-    others = [profiling.FOLDER] if training.profile else []
+    others = [profiling.FOLDER] if training.profile and training.profile.is_dir() else []
     others += ["model"] if training.kept.log_model else []
     for name in (REPORT_FILE, SETTINGS_FILE, *others):
         run.artifact(output / name)
@@ -239,10 +237,3 @@ def _track_result(training: TrainingRun, result: Mapping[str, Any], run: trackin
 def _say_warnings(messages: Sequence[Message]) -> None:
     for message in messages:
         say(f"warning: {message['warning']}")
-
-
-def _profile_table(folder: Path) -> list[profiling.Row]:
-    """Write the profile's table and return its steps."""
-    rows = profiling.read_steps(folder / profiling.STEPS_FILE)
-    write_table(folder, rows)
-    return rows

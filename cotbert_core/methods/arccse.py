@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 import torch
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.losses import arc_con, triplet_hinge
@@ -25,7 +26,6 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather_with_gradient, rank
 from cotbert_core.training.masking import word_continuations, word_numbers
-from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_numbers import TokenNumbers
 
 
@@ -44,7 +44,7 @@ class ArcCse(WithoutTemplate):
         sentences = batch.sentences
         masked = self.masked(sentences) if self.method.triplet_weight else ()
         first, second, *versions = self.vectors(sentences, sentences, *masked)
-        with section("loss"):
+        with record_function("loss"):
             loss = arc_con(
                 first,
                 gather_with_gradient(second),
@@ -56,7 +56,7 @@ class ArcCse(WithoutTemplate):
         if masked:
             ordered = to_device(torch.from_numpy(differ(*masked)), first.device)
             nearer, farther = versions
-            with section("loss"):
+            with record_function("loss"):
                 triplet = triplet_hinge(
                     first, nearer, farther, ordered, margin=self.method.triplet_margin
                 )

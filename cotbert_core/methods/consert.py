@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.losses import nt_xent
@@ -24,7 +25,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather_with_gradient, rank
-from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_numbers import TokenNumbers
 
 # The first `draw` (token_numbers) of a row's features; those of its positions come before.
@@ -42,7 +42,7 @@ class ConSert(WithoutTemplate):
 
     def forward(self, batch: Batch) -> MethodOutput:
         first, second = self._views(batch.sentences)
-        with section("loss"):
+        with record_function("loss"):
             loss = nt_xent(
                 first,
                 second,

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import has_dropout
@@ -35,7 +36,6 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather, gather_with_gradient, rank
 from cotbert_core.training.flops import Work, encoder_flops
-from cotbert_core.training.step_timer import section
 
 # The rows of a step, sorted by length, run in batches of this many tokens: 192 rows of unequal
 # length in one batch would spend a quarter of a CPU's time on padding. A GPU starts a kernel for
@@ -131,9 +131,11 @@ class Contrastive(Method):
         if not isinstance(method, DenoisedSettings) or method.denoise == "none":
             return [(vectors, None) for vectors in self._encode_rows(filled)]
         templates = list(dict.fromkeys(view.template for view in views))
-        empty, places = zip(*(self._bias_rows(t, views, method) for t in templates), strict=True)
+        with record_function("bias rows"):
+            rows = [self._bias_rows(t, views, method) for t in templates]
+        empty, places = zip(*rows, strict=True)
         if method.freeze_bias:
-            with torch.no_grad(), section("bias rows"):
+            with torch.no_grad(), record_function("bias rows"):
                 biases = self._encode_rows([], empty)
             vectors = self._encode_rows(filled)
         else:
@@ -187,7 +189,6 @@ class Contrastive(Method):
         self.work += Work(
             tokens=float(lengths.sum()),
             padding=padding(lengths, *batches, packed=backbone.packs)[0],
-            bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
             flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
         )
         vectors = encode_rows(backbone, rows, self.readout, *batches)
@@ -221,7 +222,7 @@ class Contrastive(Method):
             own = to_device(torch.from_numpy(documents), anchor.device)
             exclude = same_document(own, gather(own), first)
         loss = extended_info_nce if extended else info_nce
-        with section("loss"):
+        with record_function("loss"):
             return loss(
                 anchor, *columns, temperature=self.temperature, first=first, exclude=exclude
             ) + self.added_loss(anchor, columns, first)

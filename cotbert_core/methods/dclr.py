@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.losses import info_nce
@@ -24,7 +25,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather, gather_with_gradient, rank
-from cotbert_core.training.step_timer import section
 
 
 class Dclr(WithoutTemplate):
@@ -55,7 +55,7 @@ class Dclr(WithoutTemplate):
             exclude = F.pad(false, (0, len(noise)))
         # The columns after the positives are negatives of every row.
         columns = torch.cat([gather_with_gradient(second), noise])
-        with section("loss"):
+        with record_function("loss"):
             loss = info_nce(
                 first, columns, temperature=self.temperature, first=start, exclude=exclude
             )
@@ -71,7 +71,7 @@ class Dclr(WithoutTemplate):
         noise = to_device(torch.from_numpy(drawn), anchors.device)
         if not count or not self.method.noise_steps:
             return noise
-        with section("loss"):
+        with record_function("loss"):
             return moved_noise(
                 noise,
                 gather(anchors),

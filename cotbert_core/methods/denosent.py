@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import dropout
@@ -31,10 +32,9 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
-from cotbert_core.training.distributed import gather_values, world_size
+from cotbert_core.training.distributed import sums, world_size
 from cotbert_core.training.flops import Work, linear_weights, transformer_flops
 from cotbert_core.training.gradient_cache import recomputed
-from cotbert_core.training.step_timer import section
 
 
 class DenoSent(Contrastive):
@@ -78,7 +78,7 @@ class DenoSent(Contrastive):
             parts["positive_cosine"] = mean_cosine(*vectors)
         if self.generates:
             target = others if self.method.target == "augmented" else batch.sentences
-            with section("decoder"):
+            with record_function("decoder"):
                 parts["generative"] = self.denoise(target, memory)
             losses.append(self.method.generative_weight * parts["generative"])
         return MethodOutput(torch.stack(losses).sum(), parts)
@@ -111,7 +111,7 @@ class DenoSent(Contrastive):
                 total = total + recomputed(self._rebuilt, *piece, device=memory.device)
             else:
                 total = total + self._rebuilt(*piece)
-        tokens = sum(gather_values(float(lengths.sum())))
+        (tokens,) = sums([float(lengths.sum())])
         return total * world_size() / tokens
 
     def _decoder_flops(self, lengths: np.ndarray) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import attention_mask, hidden_at
@@ -34,11 +35,10 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
-from cotbert_core.training.distributed import gather_values, gather_with_gradient, rank, world_size
+from cotbert_core.training.distributed import gather_with_gradient, rank, sums, world_size
 from cotbert_core.training.flops import Work, encoder_flops
 from cotbert_core.training.gradient_cache import recomputed
 from cotbert_core.training.masking import Masking
-from cotbert_core.training.step_timer import section
 
 
 class DiffCse(WithoutTemplate):
@@ -67,9 +67,9 @@ class DiffCse(WithoutTemplate):
         # The head normalizes over the vectors of all workers.
         first, second = self.head(torch.cat([gather_with_gradient(v) for v in raw])).chunk(2)
         own = slice(len(batch) * rank(), len(batch) * (rank() + 1))
-        with section("loss"):
+        with record_function("loss"):
             contrast = info_nce(first[own], second, temperature=self.temperature, first=own.start)
-        with section("decoder"):
+        with record_function("decoder"):
             detection = self._detection(batch.sentences, first[own])
         parts = {
             "positive_cosine": mean_cosine(first[own], second[own]),
@@ -87,7 +87,7 @@ class DiffCse(WithoutTemplate):
         lengths = original.lengths.numpy()
         self.work += Work(flops=encoder_flops(self.discriminator.encoder, lengths))
         total: Tensor = self.discriminator(self.edited(sentences), original, vectors)
-        return total * world_size() / sum(gather_values(float(lengths.sum())))
+        return total * world_size() / sums([float(lengths.sum())])[0]
 
     @torch.no_grad()
     def edited(self, sentences: Ragged) -> Tensor:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import apply_head
@@ -26,7 +27,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather, gather_with_gradient, rank
-from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_changes import repeat_sampled
 from cotbert_core.training.token_numbers import TokenNumbers
 
@@ -60,7 +60,7 @@ class ESimCse(WithoutTemplate):
         anchor, positive = self.vectors(batch.sentences, repeated.cut(room))
         # After n steps the last rows of the queue are those of the last n batches.
         filled = min(len(self.queue), max(0, self.step - 1) * self.settings.batch_size)
-        with section("loss"):
+        with record_function("loss"):
             loss = info_nce(
                 anchor,
                 gather_with_gradient(positive),

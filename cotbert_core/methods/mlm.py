@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import hidden_at
@@ -30,11 +31,10 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
-from cotbert_core.training.distributed import gather_values, rank, sums, world_size
+from cotbert_core.training.distributed import rank, sums, world_size
 from cotbert_core.training.flops import Work, encoder_flops, linear_weights
 from cotbert_core.training.masking import Masked, Masking, word_continuations
 from cotbert_core.training.precision import autocast
-from cotbert_core.training.step_timer import section
 
 # Masked tokens that the vocabulary head scores at once: for 30,522 tokens 250 MB of float32.
 HEAD_TOKENS = 2048
@@ -72,11 +72,11 @@ class Mlm(Method):
         flops = encoder_flops(self.encoder, lengths) + head
         self.work += Work(tokens=float(lengths.sum()), padding=padded, flops=flops)
         total = torch.zeros((), device=hidden.device)
-        with section("loss"):
+        with record_function("loss"):
             for piece, wanted in _pieces(hidden, target):
                 scores = self.vocabulary(piece).float()
                 total = total + F.cross_entropy(scores, wanted, reduction="sum")
-        tokens = sum(gather_values(float(len(target))))
+        (tokens,) = sums([float(len(target))])
         return MethodOutput(total * world_size() / tokens)
 
     def accuracy(self, rows: Ragged) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead
@@ -31,7 +32,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather_with_gradient, rank
-from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_changes import delete_sampled, invert, repeat_sampled, shuffle
 from cotbert_core.training.token_numbers import TokenNumbers
 
@@ -116,13 +116,13 @@ class Pcl(WithoutTemplate):
     def _losses(self, group: Group) -> tuple[Tensor, Tensor]:
         """Return a network's scalar InfoNCE and group loss."""
         columns, first = gather_with_gradient(group.positives[:, 0]), len(group.sentences) * rank()
-        with section("loss"):
+        with record_function("loss"):
             contrast = info_nce(group.sentences, columns, temperature=self.temperature, first=first)
             return contrast, group_loss(self._logits(group, group), group.positives.shape[1])
 
     def _cooperation(self, own: Group, peer: Group) -> Tensor:
         """Return the scalar sum of the divergences within each network and from one to another."""
-        with section("loss"):
+        with record_function("loss"):
             within = divergence(self._logits(own, own), self._logits(peer, peer))
             return within + divergence(self._logits(own, peer), self._logits(peer, own))
 

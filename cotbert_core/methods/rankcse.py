@@ -12,6 +12,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.errors import UserError
@@ -25,7 +26,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather_with_gradient, rank
-from cotbert_core.training.step_timer import section
 
 
 class RankCse(WithoutTemplate):
@@ -50,7 +50,7 @@ class RankCse(WithoutTemplate):
         columns = gather_with_gradient(second)
         own = slice(len(first) * rank(), len(first) * (rank() + 1))
         wanted = self._ranking(batch.sentences)
-        with section("loss"):
+        with record_function("loss"):
             contrast = info_nce(first, columns, temperature=self.temperature, first=own.start)
             similar = cosines(first, columns)
             turned = cosines(second, gather_with_gradient(first))

@@ -7,6 +7,8 @@ than the positive. Vectors are read at the mask; the head after it is dropped af
 
 from __future__ import annotations
 
+from torch.profiler import record_function
+
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
 from cotbert_core.losses import bidirectional_margin
@@ -16,7 +18,6 @@ from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
 from cotbert_core.methods.negation import Negation
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.step_timer import section
 
 
 class Sncse(Contrastive):
@@ -41,7 +42,7 @@ class Sncse(Contrastive):
         ]
         vectors = [apply_head(v, bias, self.head) for v, bias in self.encode(views)]
         contrast = self.contrast(vectors[:2])
-        with section("loss"):
+        with record_function("loss"):
             margin = bidirectional_margin(*vectors, alpha=self.method.alpha, beta=self.method.beta)
         parts = {
             "positive_cosine": mean_cosine(vectors[0], vectors[1]),

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-
-from cotbert_core.training.step_timer import section
+from torch.profiler import record_function
 
 
 def world_size() -> int:
@@ -37,7 +36,7 @@ def gather(values: Tensor) -> Tensor:
     """Return the values (W * b, ...) of all workers in rank order, without gradient."""
     if world_size() == 1:
         return values
-    with section("gather"):
+    with record_function("gather"):
         parts = [torch.empty_like(values) for _ in range(world_size())]
         dist.all_gather(parts, values.contiguous())
         return torch.cat(parts)
@@ -63,7 +62,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        with section("gather"):
+        with record_function("gather"):
             total = gradient.contiguous()
             dist.all_reduce(total)
         return total[rank() * context.rows :][: context.rows]
@@ -75,7 +74,7 @@ def union(values: np.ndarray, limit: int) -> np.ndarray:
         return np.unique(values)
     there = torch.zeros(limit + 1, dtype=torch.int32, device=_device())
     there[torch.from_numpy(np.unique(values)).to(there.device)] = 1
-    with section("gather"):
+    with record_function("gather"):
         dist.all_reduce(there, dist.ReduceOp.MAX)
         return np.flatnonzero(there.cpu().numpy())
 
@@ -83,11 +82,6 @@ def union(values: np.ndarray, limit: int) -> np.ndarray:
 def _device() -> torch.device:
     """Return the device from which the process group sends tensors."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
-
-
-def gather_values(value: float) -> list[float]:
-    """Return each worker's number, in rank order."""
-    return [row[0] for row in gather_rows(torch.tensor([value], dtype=torch.float64))]
 
 
 def gather_rows(values: Tensor) -> list[list[float]]:
@@ -100,19 +94,15 @@ def gather_rows(values: Tensor) -> list[list[float]]:
         return [values.tolist()]
     own = values.double().to(_device())
     parts = [torch.empty_like(own) for _ in range(world_size())]
-    with section("gather"):
+    with record_function("gather"):
         dist.all_gather(parts, own)
         return cast(list[list[float]], torch.stack(parts).tolist())
 
 
 def sums(values: Sequence[float]) -> list[float]:
     """Return each number summed over the workers."""
-    if world_size() == 1:
-        return list(values)
-    total = torch.tensor(values, dtype=torch.float64, device=_device())
-    with section("gather"):
-        dist.all_reduce(total)
-        return cast(list[float], total.tolist())
+    rows = gather_rows(torch.tensor(values, dtype=torch.float64))
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def gather_objects(value: Any) -> list[Any]:
@@ -120,7 +110,7 @@ def gather_objects(value: Any) -> list[Any]:
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
-    with section("gather"):
+    with record_function("gather"):
         dist.all_gather_object(values, value)
     return values
 

@@ -31,13 +31,12 @@ CPU_PRODUCT, CUDA_PRODUCT, RATE_SECONDS = 1024, 8192, 0.25
 class Work:
     """The work of some forward and backward passes.
 
-    tokens: number of attended tokens. padding: number of padding tokens. bias_tokens: number of
-    attended tokens in rows of the empty template. flops: model FLOPs, forward and backward.
+    tokens: number of attended tokens. padding: number of padding tokens. flops: model FLOPs,
+    forward and backward.
     """
 
     tokens: float = 0.0
     padding: float = 0.0
-    bias_tokens: float = 0.0
     flops: float = 0.0
 
     def __add__(self, other: Work) -> Work:
@@ -47,11 +46,6 @@ class Work:
     def padding_share(self) -> float:
         """The share of padding in all tokens, 0 to 1."""
         return self.padding / max(1.0, self.tokens + self.padding)
-
-    @property
-    def bias_share(self) -> float:
-        """The share of bias tokens in the attended tokens, 0 to 1."""
-        return self.bias_tokens / max(1.0, self.tokens)
 
 
 def transformer_flops(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
+from torch.profiler import record_function
 
 from cotbert_core.settings import OptimizerSettings, TrainSettings
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.distributed import gather_rows, rank, world_size
+from cotbert_core.training.distributed import gather_rows, rank
 from cotbert_core.training.precision import autocast
-from cotbert_core.training.step_timer import section, section_after_gradients
 
 
 class NonFiniteLossError(RuntimeError):
@@ -76,13 +76,12 @@ def train_step(
         group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
-    with section("forward"), autocast(settings.precision, device):
+    with record_function("forward"), autocast(settings.precision, device):
         output = model(batch)
     trainable = [p for group in optimizer.param_groups for p in group["params"]]
-    exchanged = trainable if world_size() > 1 else []
-    with section("backward"), section_after_gradients(exchanged, "gather"):
+    with record_function("backward"):
         output.loss.backward()
-    with section("optimizer"):
+    with record_function("optimizer"):
         norm = nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip)
         numbers = (output.loss, norm, *output.parts.values())
         own = torch.stack([number.detach().double() for number in numbers])

@@ -63,7 +63,7 @@ def run(given: Pretrain) -> None:
     settings = given.training.settings(given.recipe)
     from pipelines.pretrain import ENCODER, PACKED, pretrain
     from pipelines.training.baseline import baseline_sentence
-    from pipelines.training.profile_table import read_table
+    from pipelines.training.profiling import read_sections
 
     check_profile(given)
     new = _new_encoder(given)
@@ -87,7 +87,7 @@ def run(given: Pretrain) -> None:
     )
     print_facts(result, given.verbose)
     if given.profile:
-        print_output("\n" + read_table(given.output), end="")
+        print_output("\n" + read_sections(given.output), end="")
     trained = ("--encoder", given.output / "model", "--output", "runs/mine")
     after = ("train", "simcse-base", "--corpus", corpus.path, *trained)
     print_ending(baseline_sentence(result), given.output, after)

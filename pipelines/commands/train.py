@@ -15,7 +15,7 @@ from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
 PROFILE = Option(
-    "time the sections of each step and trace two steps, in DIR/profile", group=TRAINING
+    "time the sections and operators of two steps, and trace them, in DIR/profile", group=TRAINING
 )
 
 
@@ -40,7 +40,7 @@ def run(given: Train) -> None:
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.inputs import check_inputs
     from pipelines.training.multi_seed import train_seeds
-    from pipelines.training.profile_table import read_table
+    from pipelines.training.profiling import read_sections
     from pipelines.training.sentence_length import with_corpus_max_length
 
     check_profile(given, seeds=given.seeds is not None)
@@ -52,7 +52,7 @@ def run(given: Train) -> None:
         result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
         print_facts(result, given.verbose)
         if given.profile:
-            print_output("\n" + read_table(given.output), end="")
+            print_output("\n" + read_sections(given.output), end="")
         asked = comparison(given.training, settings, given.output / "model")
         print_ending(baseline_sentence(result), given.output, asked)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from pipelines.reports.html_page import page, paragraphs, plots, table
 from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points
 from pipelines.reports.values import rounded
 from pipelines.training.baseline import baseline_line, baseline_sentence
-from pipelines.training.profile_table import notes, profile_table
-from pipelines.training.profiling import Row
 
 LOSS_NOTE = (
     "The loss depends on the method, its temperature and the batch size, so it shows the course of "
@@ -36,7 +34,6 @@ def write_training_report(
     result: Mapping[str, Any],
     rows: Mapping[int, Mapping[str, float]],
     settings: TrainSettings,
-    profile: Sequence[Row] = (),
 ) -> None:
     """Write the report of one training run."""
     shown = [(key, rounded(v) if isinstance(v, float) else v) for key, v in result.items()]
@@ -45,10 +42,6 @@ def write_training_report(
         ("Result", against_baseline(baseline_sentence(result)) + table(("", ""), shown, "text")),
         ("Loss and dev score by step", curves),
     ]
-    if profile:
-        listed = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(profile))
-        profiled = f"{table(*profile_table(profile))}<ul>\n{listed}</ul>"
-        sections.append(("Where the time went", profiled))
     values = flatten(settings) | {"dev": result["dev"]}
     sections.append(("Settings", table(("setting", "value"), list(values.items()), "text")))
     title = f"{settings.method.name} on {settings.encoder}"

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch.profiler import record_function
+
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import rank, world_size
 from cotbert_core.training.documents import DocumentSentences
 from cotbert_core.training.sampling import batches, own_share, step_draws
 from cotbert_core.training.shuffle_windows import window_rows
-from cotbert_core.training.step_timer import section
 from pipelines.storage.corpus import Corpus
 from pipelines.training.documents import read_documents
 
@@ -85,7 +86,7 @@ def own_batches(
     source = data.batches(settings, done, total)
     while True:
         started = time.perf_counter()
-        with section("data wait"):
+        with record_function("data wait"):
             found = next(source, None)
             if found is None:
                 return

@@ -13,6 +13,7 @@ import numpy as np
 import ray
 import torch
 from torch import nn
+from torch.profiler import record_function
 
 from cotbert_core.methods import Method
 from cotbert_core.settings import TrainSettings
@@ -22,7 +23,6 @@ from cotbert_core.training.devices import current_device
 from cotbert_core.training.distributed import gather_objects, rank, world_size
 from cotbert_core.training.precision import has_fast_bf16
 from cotbert_core.training.sampling import total_steps
-from cotbert_core.training.step_timer import section
 from pipelines.training.data import Data
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.metrics_writer import MetricsWriter
@@ -85,7 +85,7 @@ def save(training: Training, score: float) -> None:
     last = training.step == training.total
     for left in reversed(range(LAST_TRIES if last else 1)):
         try:
-            with section("checkpoint"):
+            with record_function("checkpoint"):
                 training.metrics.sync()
                 training.writer.write(training.step, score, state)
                 if last:
@@ -101,7 +101,7 @@ def save(training: Training, score: float) -> None:
 def finish_saving(training: Training) -> None:
     """Wait for the checkpoint that is being written; show a warning if writing fails."""
     try:
-        with section("checkpoint"):
+        with record_function("checkpoint"):
             training.writer.wait()
     except OSError as error:
         _warn_refused(training, error)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from dataclasses import astuple
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
@@ -27,7 +29,6 @@ from cotbert_core.training.distributed import (
 from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
-from cotbert_core.training.step_timer import section
 from pipelines.recording.metric_names import (
     LOSS,
     MFU,
@@ -40,7 +41,7 @@ from pipelines.training.data import open_data, own_batches
 from pipelines.training.dev_sets import dev_metric, masked_rows, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
 from pipelines.training.metrics_writer import MetricsWriter
-from pipelines.training.profiling import Lap, profiled
+from pipelines.training.profiling import profiler
 from pipelines.training.training_run import TrainingRun
 from pipelines.training.training_state import (
     Training,
@@ -77,27 +78,26 @@ def train_worker(job: dict[str, Any]) -> None:
     elif not _should_continue(training, wait=0):
         return
     try:
-        device = training.method.backbone.device
-        with profiled(job["run"].profile, device) as lap:
-            _steps(training, lap)
+        _steps(training, job["run"].profile)
     finally:
         finish_saving(training)
         training.metrics.close()
 
 
-def _steps(training: Training, lap: Lap) -> None:
-    """Run the remaining steps with their dev checks; call `lap` at the end of each step."""
-    settings = training.settings
-    for step, batch, waited in own_batches(
-        training.corpus, settings, training.step, training.total
-    ):
-        _step(training, step, batch, waited)
-        checked = step % settings.eval_every == 0 or step == training.total
-        if checked:
-            save(training, _check(training))
-        lap(step, training.method.work)
-        if checked and step < training.total and not _should_continue(training):
-            return
+def _steps(training: Training, profile: Path | None) -> None:
+    """Run the remaining steps with their dev checks. profile: folder of the profile, if any."""
+    settings, device = training.settings, training.method.backbone.device
+    done, total = training.step, training.total
+    with profiler(profile, device, done, total, settings.eval_every) as traced:
+        for step, batch, waited in own_batches(training.corpus, settings, done, total):
+            _step(training, step, batch, waited)
+            checked = step % settings.eval_every == 0 or step == total
+            if checked:
+                save(training, _check(training))
+            if traced is not None:
+                traced.step()
+            if checked and step < total and not _should_continue(training):
+                return
 
 
 def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
@@ -174,7 +174,7 @@ def _check(training: Training) -> float:
     encode, queries = training.method.dev_encoder.functions(training.settings.precision)
 
     started = time.perf_counter()
-    with section("dev check"):
+    with record_function("dev check"):
         masked = masked_rows(training.dev)
         if masked is not None:
             scores = masked.score(training.method)

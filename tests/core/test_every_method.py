@@ -135,6 +135,15 @@ def test_every_weight_that_is_trained_has_a_gradient(start, name, changes):
     assert max(g.abs().max() for g in gradients(method).values()) > 1e-3
 
 
+@pytest.mark.parametrize(("name", "more"), [("cot-bert", "bias rows"), ("denosent", "decoder")])
+def test_a_profile_has_the_sections_of_a_step(start, name, more):
+    method, settings, batch = start(name)
+    with torch.profiler.profile() as trace:
+        train_step(method, batch, make_optimizer(method, settings.optimizer), settings, 1, 2)
+    names = {event.key for event in trace.key_averages()}
+    assert {"forward", "loss", "backward", "optimizer", more} <= names
+
+
 @every_method
 def test_a_checkpoint_sets_every_weight_that_was_not_initialized(start, sentences, name):
     method, settings, _ = start(name)

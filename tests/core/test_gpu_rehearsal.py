@@ -224,12 +224,11 @@ def test_numbers_of_eight_workers_come_in_one_transfer(gpu, monkeypatch):
             part.copy_(own + number)
 
     monkeypatch.setattr(distributed.dist, "all_gather", all_gather)
-    monkeypatch.setattr(distributed.dist, "all_reduce", lambda total: total.mul_(8))
     own = torch.tensor([1.0, 2.0], device="cuda")
     assert distributed.gather_rows(own) == [[1.0 + n, 2.0 + n] for n in range(8)]
     assert gpu.waits == {"cpu": 1}
     gpu.waits.clear()
-    assert distributed.sums([1.0, 2.0, 3.0]) == [8.0, 16.0, 24.0]
+    assert distributed.sums([1.0, 2.0, 3.0]) == [36.0, 44.0, 52.0]
     assert gpu.waits["cpu"] == 1
     assert gpu.waits["_local_scalar_dense"] == 0
 

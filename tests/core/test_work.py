@@ -122,8 +122,8 @@ def test_tokens_and_padding_are_those_that_the_encoder_sees(
     assert method.work.padding_share < 0.5
     assert (method.work.padding > 0) == (settings.attention != "unpadded")
     wrapped = sum(int(t.wrap(ids).lengths.sum()) for t in method.templates)
-    assert method.work.tokens - method.work.bias_tokens == wrapped
-    assert (method.work.bias_tokens > 0) == (changes.get("method.denoise") != "none")
+    assert method.work.tokens >= wrapped
+    assert (method.work.tokens > wrapped) == (changes.get("method.denoise") != "none")
     once = method.work
     method(Batch(ids))
     assert method.work == once + once
