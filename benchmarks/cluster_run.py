@@ -22,7 +22,7 @@ from pipelines.recording.metric_names import DEV_SPEARMAN, LOSS
 from pipelines.runtime import processes
 from pipelines.runtime.auth_token import MODE
 from pipelines.runtime.ray_session import LOOPBACK
-from pipelines.storage.output_folder import RESULT_FILE, RUN_FILE, SETTINGS_FILE
+from pipelines.storage.output_folder import RESULT_FILE, RUN_FILE
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 WORKER = "ray::RayTrainWorker"
@@ -55,10 +55,9 @@ class ClusterRun:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
-        """Start it, with --resume if it has begun before."""
-        again = ["--resume"] if (self.output / SETTINGS_FILE).is_file() else []
+        """Start it; the same command continues what has begun before."""
         variables = {MODE: "token", **LOOPBACK, "RAY_ADDRESS": self._cluster.ray_address}
-        command = [sys.executable, "-m", "pipelines.cli", *self._words, *again]
+        command = [sys.executable, "-m", "pipelines.cli", *self._words]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **variables}, stdout=log, stderr=log

@@ -126,7 +126,7 @@ def runs(setup: Setup) -> Iterator[Check]:
         time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    subprocess.run([*command, "--output", str(killed), "--resume"], check=True, stdout=sys.stderr)
+    subprocess.run([*command, "--output", str(killed)], check=True, stdout=sys.stderr)
     left, right = (read_rows(folder / METRICS_FILE) for folder in (killed, whole))
     steps = [step for step, row in right.items() if "loss" in row]
     distance = max(abs(left[s]["loss"] / right[s]["loss"] - 1) for s in steps)

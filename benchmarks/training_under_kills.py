@@ -2,11 +2,11 @@
 
 Two workers train on two nodes of this machine, which `cotbert cluster up` would start. After an
 undisturbed run, a worker, a node or the driver is killed in turn (SIGKILL), each at a random moment
-of a run. A killed node is replaced, as an autoscaler would; a killed driver is started again with
---resume. Each run must end with the losses, dev scores and weights of the undisturbed run, bit for
-bit, and repeat no more steps than lie between two checkpoints. In the last run a node is killed and
-not replaced: the run must end with one worker and the same global batch. Not part of `make bench`,
-which must be short.
+of a run. A killed node is replaced, as an autoscaler would; a killed driver is started again. Each
+run must end with the losses, dev scores and weights of the undisturbed run, bit for bit, and repeat
+no more steps than lie between two checkpoints. In the last run a node is killed and not replaced:
+the run must end with one worker and the same global batch. Not part of `make bench`, which must be
+short.
 """
 
 from __future__ import annotations

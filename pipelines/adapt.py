@@ -41,7 +41,7 @@ from pipelines.adapting.final_model import (
     graded_file,
     save_model,
 )
-from pipelines.adapting.job_record import about, open_folder, params
+from pipelines.adapting.job_record import about, params, record
 from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
@@ -58,7 +58,12 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_writable
+from pipelines.storage.output_folder import (
+    RESULT_FILE,
+    SETTINGS_FILE,
+    check_output,
+    open_output,
+)
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
@@ -89,11 +94,10 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
-    output = Path(output).expanduser().absolute()
-    check_writable(output)  # the lock lies beside it
+    output = check_output(output, "adaptation", record(options))
     with locked_output(output):
         continues = (output / SETTINGS_FILE).is_file()
-        open_folder(output, options)
+        open_output(output, "adaptation", record(options))
         try:
             return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
         except UserError:
@@ -196,9 +200,8 @@ def _pretrained(
         same |= {"batch_size": options.batch_size}
         recipe = "mlm-base"
         settings = override(RECIPES[recipe](), {**budget, **same})
-        resume = (folder / SETTINGS_FILE).is_file()
         again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
-        pretrain(settings, corpus, folder, recipe=recipe, resume=resume, **again)
+        pretrain(settings, corpus, folder, recipe=recipe, **again)
     return str(folder / MODEL)
 
 

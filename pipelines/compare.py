@@ -8,8 +8,7 @@ readout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,12 @@ from pipelines.reports import compare_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, open_output
-from pipelines.train import train
+from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
+from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
 from pipelines.training.inputs import check_inputs
-from pipelines.training.multi_seed import SeededRuns
+from pipelines.training.resources import check_capacity
 from pipelines.training.worker_process import worker_process
 
 
@@ -43,13 +42,22 @@ def compare(
     corpus: Corpus,
     output: Path,
     *,
-    resume: bool = False,
     verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train and score every entry with every seed; return the means and spreads."""
     _check(comparison, corpus)
-    output = open_output(output, "comparison", comparison.record(corpus), resume)
+    record = comparison.record(corpus)
+    output = check_output(output, "comparison", record)
+    with locked_output(output):
+        open_output(output, "comparison", record)
+        return _tracked(comparison, corpus, output, verbose, kept)
+
+
+def _tracked(
+    comparison: Comparison, corpus: Corpus, output: Path, verbose: bool, kept: KeptFiles
+) -> dict[str, Any]:
+    """Run the comparison in its MLflow run."""
     own = {"entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     params = comparison.budget | own
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
@@ -61,21 +69,13 @@ def compare(
         ray_session(verbose, output),
         worker_process() as process,
     ):
+        for settings in comparison.trained.values():
+            check_capacity(settings)
         run.dataset(corpus)
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)
-        runs_of = partial(
-            SeededRuns,
-            train=train,
-            corpus=corpus,
-            dev=comparison.dev,
-            resume=resume,
-            verbose=verbose,
-            parent=run.key,
-            kept=kept,
-            process=process,
-        )
-        rows = with_differences(_rows(comparison, corpus, output, found, runs_of, run))
+        options = {"verbose": verbose, "parent": run.key, "kept": kept, "process": process}
+        rows = with_differences(_rows(comparison, corpus, output, found, run, options))
         result = {
             "budget": comparison.budget,
             "seeds": list(comparison.seeds),
@@ -107,12 +107,12 @@ def _rows(
     corpus: Corpus,
     output: Path,
     found: Mapping[str, Baseline],
-    runs_of: Callable[..., SeededRuns],
     run: tracking.Run,
+    options: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the row of each entry, whose dev score is logged as soon as it is known.
 
-    found: baseline of each encoder. runs_of: makes the runs of a recipe.
+    found: baseline of each encoder. options: those of `pipelines.train.train`.
     """
     rows, metric = [], dev_metric(comparison.dev).name
     for name, settings in comparison.entries.items():
@@ -120,8 +120,8 @@ def _rows(
             row = untrained_row(name, comparison, corpus)
         else:
             baseline = found[settings.encoder]
-            runs = runs_of(settings=settings, folder=output / name, baseline=baseline, recipe=name)
-            row = trained_row(runs, comparison)
+            own = {**options, "baseline": baseline}
+            row = trained_row(name, comparison, corpus, output / name, **own)
         rows.append(row)
         run.metrics({f"{metric}.{name}": row["dev_mean"]})
     return rows

@@ -24,7 +24,8 @@ from pipelines.pretraining.packed_corpus import Packing, packed_corpus
 from pipelines.recording.metric_names import DEV_MLM_ACCURACY
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
+from pipelines.storage.output_folder import SETTINGS_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 from pipelines.train import train
 from pipelines.training.baseline import BASELINE_FILE, Baseline
 from pipelines.training.dev_sets import ROWS_NAME, MaskedRows
@@ -40,7 +41,6 @@ def pretrain(
     output: Path,
     *,
     new: NewEncoder | None = None,
-    resume: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train and return the result, as `pipelines.train.train` does, whose `options` these are.
@@ -49,27 +49,28 @@ def pretrain(
     encoder instead of the settings' own. Raises UserError before anything starts.
     """
     output = Path(output).expanduser().absolute()
-    _check(settings, corpus, output, resume)
-    if new is not None:
-        make_encoder(new, corpus, output / ENCODER, settings.seed)
-        settings = override(settings, {"encoder": str(output / ENCODER)})
-    settings = override(settings, {"encoder": absolute_name(settings.encoder)})
-    packing = _packing(settings, corpus, retokenized=new is not None)
-    settings = override(settings, {"max_length": packing.capacity})
-    packed, rows = packed_corpus(packing, output / PACKED)
+    _check(settings, corpus, output)
+    with locked_output(output):  # `train` locks it too, after this
+        if new is not None:
+            make_encoder(new, corpus, output / ENCODER, settings.seed)
+            settings = override(settings, {"encoder": str(output / ENCODER)})
+        settings = override(settings, {"encoder": absolute_name(settings.encoder)})
+        packing = _packing(settings, corpus, retokenized=new is not None)
+        settings = override(settings, {"max_length": packing.capacity})
+        packed, rows = packed_corpus(packing, output / PACKED)
     facts = packed.manifest["packed"]
     say(
         f"{facts['sentences']:,} sentences are packed into {len(packed):,} rows of up to "
         f"{packing.capacity} tokens; {len(rows)} more rows are held out"
     )
     dev = MaskedRows(rows)
-    known: dict[str, Any] = {"resume": resume, "inside": (PACKED, ENCODER)}
+    known: dict[str, Any] = {"inside": (PACKED, ENCODER)}
     if not (output / BASELINE_FILE).is_file():
         known["baseline"] = _baseline(settings, dev)
     return train(settings, packed, {ROWS_NAME: dev}, output, **known, **options)
 
 
-def _check(settings: TrainSettings, corpus: Corpus, output: Path, resume: bool) -> None:
+def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
     """UserError for what needs no reading of the corpus, before anything is written."""
     if not isinstance(settings.method, MlmSettings):
         raise UserError(
@@ -81,8 +82,7 @@ def _check(settings: TrainSettings, corpus: Corpus, output: Path, resume: bool) 
             f"corpus {str(corpus.path)!r} is packed already and has no texts: give the corpus it "
             "was packed from"
         )
-    begun = (output / SETTINGS_FILE).is_file() or (output / RESULT_FILE).is_file()
-    if not begun and not resume:
+    if not (output / SETTINGS_FILE).is_file():
         require_empty(output, (PACKED, ENCODER))
 
 

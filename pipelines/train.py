@@ -26,7 +26,13 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
+from pipelines.storage.output_folder import (
+    CORES,
+    RESULT_FILE,
+    SETTINGS_FILE,
+    check_output,
+    open_output,
+)
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
@@ -54,7 +60,6 @@ def train(
     dev: DevSets,
     output: Path,
     *,
-    resume: bool = False,
     verbose: bool = False,
     parent: str | None = None,
     name: str | None = None,
@@ -85,7 +90,7 @@ def train(
     settings = with_absolute_encoders(settings)
     part_rows, notes = _check(settings, corpus, profile)
     record = _record(settings, corpus, dev)
-    output = check_output(output, "run", record, resume, inside)
+    output = check_output(output, "run", record, inside)
     training = TrainingRun(
         settings,
         corpus.path,
@@ -102,7 +107,7 @@ def train(
     ):
         check_gpus(settings)
         # Another run may have ended, or begun, while this one waited for the lock.
-        open_output(output, "run", record, resume, inside)
+        open_output(output, "run", record, inside)
         _check_metrics(training)
         with (
             _tracked(training, corpus, record, name=name, recipe=recipe, parent=parent) as run,
@@ -128,7 +133,7 @@ def _check(
 
 
 def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
-    """Return what a resumed run must have in common with the first."""
+    """Return what a continued run must have in common with the first."""
     return {
         "settings": with_pairs(flatten(settings), dev),
         "corpus_digest": corpus.digest,
@@ -153,6 +158,7 @@ def _tracked(
     encoder, called = Path(settings.encoder), recipe or settings.method.name
     digests = {key: value for key, value in record.items() if key != "settings"}
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
+    del params[CORES]  # it may change when the run continues, which MLflow refuses
     about = (
         f"Trains {encoder.name} by {settings.method.name} on the {len(corpus):,} rows of "
         f"{corpus.path}, {training_steps(settings, corpus):,} steps of {settings.batch_size}. The "
@@ -177,7 +183,7 @@ def _report_notes(notes: Sequence[str], tags: Mapping[str, str], run: tracking.R
 
 
 def _check_metrics(training: TrainingRun) -> None:
-    """UserError when a resumed run has checkpoints and the numbers of their steps are gone."""
+    """UserError when a continued run has checkpoints and the numbers of their steps are gone."""
     begun = any(training.checkpoints.glob("step-????????"))
     if begun and not training.metrics_file.is_file():
         raise UserError(

@@ -25,7 +25,6 @@ from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
-    changed_settings,
     check_writable,
     open_output,
     require_empty,
@@ -192,23 +191,15 @@ def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
 
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
-    settings = output / SETTINGS_FILE
-    if not settings.is_file():
-        return open_output(output, "sweep", record, resume=False)
-    changed = {name.split(".")[0] for name in changed_settings(settings, record)}
-    finished = _is_finished(output)
-    if not changed and not finished:
-        say(f"continuing the sweep in {output}")
-        return output
-    if not discard:
-        what = f"another sweep ({', '.join(sorted(changed))} differ)" if changed else "this sweep"
-        raise UserError(
-            f"output {str(output)!r} holds {what}{', finished' if finished else ''}: give a new "
-            "folder, or --discard to delete it"
-        )
+    begun = (output / SETTINGS_FILE).is_file()
+    try:
+        return open_output(output, "sweep", record, finished=_is_finished(output))
+    except UserError as error:
+        if not begun or not discard:
+            raise UserError(f"{error}{', or --discard to delete it' * begun}") from None
     say(f"discarding the sweep in {output}")
     shutil.rmtree(output)
-    return open_output(output, "sweep", record, resume=False)
+    return open_output(output, "sweep", record)
 
 
 def _is_finished(output: Path) -> bool:

@@ -96,19 +96,16 @@ class Command:
 
     words: tuple[str, ...]
     finished: Path
-    resumes: bool = False
     printed: bool = False
 
     def run(self) -> None:
         """Run the command in this process unless it has finished; RuntimeError if it fails."""
         if self.finished.is_file():
             return
-        again = ["--resume"] if self.resumes and self.finished.parent.exists() else []
-        words = [*self.words, *again]
-        print("cotbert", *words, flush=True)
+        print("cotbert", *self.words, flush=True)
         self.finished.parent.parent.mkdir(parents=True, exist_ok=True)
         with redirect_stdout(io.StringIO()) as shown:
-            status = main(words)
+            status = main(self.words)
         if status:
             raise RuntimeError(f"cotbert {self.words[0]} ended with status {status}")
         if self.printed:
@@ -158,7 +155,7 @@ def _readouts(study: Study) -> Iterator[Command]:
     senteval = ("--senteval", str(study.senteval))
     search = study.output / "search-template"
     words = ("search-template", study.encoder, *senteval, "--output", str(search))
-    yield Command(words, search / "result.json", resumes=True)
+    yield Command(words, search / "result.json")
     yield Command(("tokens", study.encoder), study.output / "tokens.txt", printed=True)
     models = [f"{study.encoder},readout={name}" for name in ("static", "last", "cls")]
     yield _geometry(study, "geometry-untrained", models)
@@ -219,7 +216,7 @@ def _compare(
         *(word for one in study.budget for word in ("--set", one)),
         *("--output", str(folder)),
     )
-    return Command(words, folder / "result.json", resumes=True)
+    return Command(words, folder / "result.json")
 
 
 def _other_scores(study: Study, names: Sequence[str]) -> Iterator[Command]:

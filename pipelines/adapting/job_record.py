@@ -1,39 +1,17 @@
-"""What an adaptation records of its options, and the folder that it may continue in."""
+"""What an adaptation records of its options."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.adapting.options import AdaptOptions
-from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import (
-    RESULT_FILE,
-    SETTINGS_FILE,
-    changed_settings,
-    check_writable,
-    open_output,
-)
 
 
-def open_folder(output: Path, options: AdaptOptions) -> Path:
-    """Return a new folder, or that of the same unfinished job; UserError for any other."""
-    output, record = (
-        Path(output).expanduser().absolute(),
-        {"job": "adapt", **option_record(options)},
-    )
-    settings = output / SETTINGS_FILE
-    if not settings.is_file():
-        return open_output(output, "adaptation", record, resume=False)
-    changed = changed_settings(settings, record)
-    if changed or (output / RESULT_FILE).is_file():
-        what = f"an adaptation with other {', '.join(sorted(changed))}" if changed else "finished"
-        raise UserError(f"output {str(output)!r} is {what}: give a new folder")
-    check_writable(output)
-    say(f"continuing the adaptation in {output}")
-    return output
+def record(options: AdaptOptions) -> dict[str, Any]:
+    """Return what a continued adaptation must have in common with the one that was started."""
+    return {"job": "adapt", **option_record(options)}
 
 
 def option_record(options: AdaptOptions) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pipelines.runtime.progress import print_output
 class Adapt:
     options: AdaptOptions
     kept: KeptFiles
-    output: shared.OutputFolder
+    output: shared.JobFolder
     verbose: shared.Verbose = False
 
 

@@ -13,7 +13,7 @@ from pipelines.runtime.ending import print_ending
 @dataclass(frozen=True, kw_only=True)
 class Augment:
     options: AugmentOptions
-    output: shared.OutputFolder
+    output: shared.JobFolder
     verbose: shared.Verbose = False
 
 

@@ -37,7 +37,7 @@ class Compare:
         ),
     ] = "sts"
     kept: KeptFiles
-    output: shared.OutputFolder
+    output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
 
@@ -59,11 +59,10 @@ def run(given: Compare) -> None:
     )
     if tasks is not None and not tasks.sts:
         raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks; name one")
-    again = {"resume": given.resume, "verbose": given.verbose}
-    corpus, dev = training.open_data(settings, given.output, **again)
+    corpus, dev = training.open_data(settings, given.output, verbose=given.verbose)
     if "max_length" not in training.changed:
         entries = with_common_max_length(entries, corpus)
     comparison = Comparison(entries, given.seeds, dev, tasks)
-    result = compare(comparison, corpus, given.output, kept=given.kept, **again)
+    result = compare(comparison, corpus, given.output, verbose=given.verbose, kept=given.kept)
     print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
     print_ending("\n".join(result["verdicts"]), given.output)

@@ -15,7 +15,7 @@ from pipelines.runtime.progress import print_output
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
     options: PrepareOptions
-    output: shared.OutputFolder
+    output: shared.JobFolder
     verbose: shared.Verbose = False
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
 from pipelines.commands.printing import print_facts
-from pipelines.commands.train import PROFILE, check_profile
+from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
@@ -54,7 +54,7 @@ class Pretrain:
     ] = False
     profile: Annotated[bool, PROFILE] = False
     kept: KeptFiles
-    output: shared.OutputFolder
+    output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
 
@@ -65,12 +65,10 @@ def run(given: Pretrain) -> None:
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.profiling import read_sections
 
-    check_profile(given)
     new = _new_encoder(given)
     corpus = given.training.open_corpus(
         settings,
         given.output,
-        resume=given.resume,
         verbose=given.verbose,
         inside=(PACKED, ENCODER),
     )
@@ -79,7 +77,6 @@ def run(given: Pretrain) -> None:
         corpus,
         given.output,
         new=new,
-        resume=given.resume,
         verbose=given.verbose,
         profile=given.profile,
         recipe=given.recipe,

@@ -52,7 +52,7 @@ def token_map(given: TokenMap) -> None:
 @dataclass(frozen=True, kw_only=True)
 class SearchTemplate:
     options: TemplateSearchOptions
-    output: shared.OutputFolder
+    output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
 
@@ -60,7 +60,7 @@ class SearchTemplate:
 def search_template(given: SearchTemplate) -> None:
     from pipelines.templates.template_search import search_template, shown_table
 
-    result = search_template(given.options, given.output, resume=given.resume)
+    result = search_template(given.options, given.output)
     print_output(shown_table(given.output, SHOWN), end="\n\n")
     print_result(result)
 

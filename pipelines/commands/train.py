@@ -28,28 +28,31 @@ class Train:
     seeds: shared.SeveralSeeds = None
     profile: Annotated[bool, PROFILE] = False
     kept: KeptFiles
-    output: shared.OutputFolder
+    output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
 
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
+    from pipelines.comparing.seeded_runs import train_seeds
     from pipelines.train import train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.inputs import check_inputs
-    from pipelines.training.multi_seed import train_seeds
     from pipelines.training.profiling import read_sections
     from pipelines.training.sentence_length import with_corpus_max_length
 
-    check_profile(given, seeds=given.seeds is not None)
-    again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
-    corpus, dev = given.training.open_data(settings, given.output, **again)
-    again |= {"kept": given.kept, "recipe": given.recipe}
+    if given.profile and given.seeds is not None:
+        raise UserError(
+            "--profile and --seeds are both given, and only a single run can be profiled: leave "
+            "one of them out"
+        )
+    corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
+    how: dict[str, Any] = {"verbose": given.verbose, "kept": given.kept, "recipe": given.recipe}
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
-        result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
+        result = train(settings, corpus, dev, given.output, profile=given.profile, **how)
         print_facts(result, given.verbose)
         if given.profile:
             print_output("\n" + read_sections(given.output), end="")
@@ -57,19 +60,9 @@ def run(given: Train) -> None:
         print_ending(baseline_sentence(result), given.output, asked)
         return
     check_inputs(settings, corpus)
-    result = train_seeds(train, settings, given.seeds, corpus, dev, given.output, **again)
+    result = train_seeds(settings, given.seeds, corpus, dev, given.output, **how)
     print_facts({key: value for key, value in result.items() if key != "runs"}, given.verbose)
     metric = dev_metric(dev).name
     mean = {**result, metric: result[f"{metric}_mean"]}
     who = f"the mean of {len(given.seeds)} seeds"
     print_ending(baseline_sentence(mean, who), given.output)
-
-
-def check_profile(given: Any, *, seeds: bool = False) -> None:
-    """Raise UserError for an option that cannot be combined with --profile."""
-    for name, other in (("resume", given.resume), ("seeds", seeds)):
-        if given.profile and other:
-            raise UserError(
-                f"--profile and --{name} are both given, and only a single run can be profiled, "
-                "from its first step: leave one of them out"
-            )

@@ -109,7 +109,6 @@ class CorpusOptions:
         settings: TrainSettings,
         output: Path,
         *,
-        resume: bool = False,
         verbose: bool = False,
         inside: Sequence[str] = (),
     ) -> Corpus:
@@ -122,7 +121,7 @@ class CorpusOptions:
 
         # Checked before raw text is prepared, which takes long. The job itself checks a folder
         # that an earlier run left.
-        if resume or (output / SETTINGS_FILE).is_file():
+        if (output / SETTINGS_FILE).is_file():
             check_writable(output.absolute())
         else:
             require_empty(output, inside)
@@ -145,7 +144,7 @@ class TrainingOptions(CorpusOptions):
         return {**super().reading, **columns, "negative_column": self.negative_column}
 
     def open_data(
-        self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False
+        self, settings: TrainSettings, output: Path, *, verbose: bool = False
     ) -> tuple[Corpus, DevSets]:
         """Return the corpus and the dev sets by which the best step is chosen.
 
@@ -157,7 +156,7 @@ class TrainingOptions(CorpusOptions):
         graded = graded_sets(settings, self.senteval, self.dev_pairs)
         if settings.dev == OWN:
             with_own(graded, Path(self.corpus))
-        corpus = self.open_corpus(settings, output, resume=resume, verbose=verbose)
+        corpus = self.open_corpus(settings, output, verbose=verbose)
         return corpus, with_own(graded, corpus.path) if settings.dev == OWN else graded
 
 

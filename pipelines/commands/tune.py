@@ -23,7 +23,7 @@ class Tune:
         bool, Option("delete a different sweep in the output folder first", group=OUTPUT)
     ] = False
     kept: KeptFiles
-    output: shared.OutputFolder
+    output: shared.JobFolder
     verbose: shared.Verbose = False
 
 

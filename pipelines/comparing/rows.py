@@ -12,6 +12,7 @@ import numpy as np
 from cotbert_core.files import read_json
 from cotbert_core.settings import Precision
 from pipelines.comparing.entries import Comparison
+from pipelines.comparing.seeded_runs import run_seed
 from pipelines.comparing.untrained import open_readout
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.evaluation_tasks import Tasks
@@ -22,24 +23,29 @@ from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline, baseline_sentence
 from pipelines.training.dev_sets import dev_metric, dev_name, score_dev
-from pipelines.training.multi_seed import SeededRuns, scores_of, spread
+from pipelines.training.multi_seed import scores_of, spread
 
 TEST_FILE = "test.json"
 
 
-def trained_row(runs: SeededRuns, comparison: Comparison) -> dict[str, Any]:
-    """Return the row of a recipe, trained with every seed."""
+def trained_row(
+    name: str, comparison: Comparison, corpus: Corpus, folder: Path, **options: Any
+) -> dict[str, Any]:
+    """Return the row of a recipe, trained with every seed in `folder`.
+
+    options: those of `pipelines.train.train`.
+    """
+    settings, dev = comparison.trained[name], comparison.dev
     results, tests, seconds = [], [], []
     for seed in comparison.seeds:
-        result = runs.run(seed)
+        result = run_seed(settings, seed, corpus, dev, folder, recipe=name, **options)
         results.append(result)
         if comparison.tasks is not None:
-            tests.append(_test(runs.folder / f"seed-{seed}", comparison.tasks, runs.parent))
-        sentences = runs.settings.batch_size * result["steps"]
+            tests.append(_test(folder / f"seed-{seed}", comparison.tasks, options["parent"]))
+        sentences = settings.batch_size * result["steps"]
         seconds.append(sentences / result["sentences_per_second"])
-    before = float(np.mean([r[dev_metric(comparison.dev).before] for r in results]))
-    method = runs.settings.method.name
-    return _row(runs.folder.name, method, before, scores_of(results), tests, seconds)
+    before = float(np.mean([r[dev_metric(dev).before] for r in results]))
+    return _row(name, settings.method.name, before, scores_of(results), tests, seconds)
 
 
 def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, Any]:

@@ -33,10 +33,11 @@ class Option:
     help: what the option does, without its default. unit: unit of a number, shown after its
     default. default: description of the default, if the field's own value (None) is not clear.
     flag: the option's name, if it differs from the field's. old_flags: earlier names, which still
-    work, with a warning. append: the option may be repeated, with one value each time. exclusive:
-    options with the same value here exclude each other. path: "input" for a text that names an
-    input, "name" for one that may be a path; a field of type Path is always a path. convert:
-    function from a value of type `kind` to the field's value, which may raise UserError.
+    work, with a warning. obsolete: why the option is no longer needed; it is accepted with this
+    warning, does nothing and is not shown. append: the option may be repeated, with one value each
+    time. exclusive: options with the same value here exclude each other. path: "input" for a text
+    that names an input, "name" for one that may be a path; a field of type Path is always a path.
+    convert: function from a value of type `kind` to the field's value, which may raise UserError.
     """
 
     help: str
@@ -47,6 +48,7 @@ class Option:
     default: str = ""
     flag: str = ""
     old_flags: tuple[str, ...] = ()
+    obsolete: str = ""
     positional: bool = False
     append: bool = False
     exclusive: str = ""
@@ -97,9 +99,14 @@ def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:
     """Yield the options of a dataclass; a field with a nested dataclass yields that one's."""
     seen = set()
     for one in _all_declared(model, group):
-        if one.field not in seen:  # variants may share an option
+        if one.field not in seen and not one.option.obsolete:  # variants may share an option
             seen.add(one.field)
             yield one
+
+
+def obsolete(model: type) -> list[Declared]:
+    """Return the options of a dataclass that are no longer needed."""
+    return [one for one in _all_declared(model, GENERAL) if one.option.obsolete]
 
 
 def _all_declared(model: type, group: str) -> Iterator[Declared]:

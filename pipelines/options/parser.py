@@ -14,6 +14,7 @@ from pipelines.options.declare import (
     TITLES,
     Declared,
     declared,
+    obsolete,
 )
 from pipelines.runtime.progress import say
 
@@ -65,6 +66,10 @@ def add_arguments(
         "-q", "--quiet", action="store_true", help="show only warnings, errors and the result"
     )
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
+    for one in obsolete(model):
+        flag, why = f"--{one.name}", one.option.obsolete
+        hidden: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        parser.add_argument(flag, action=_Obsolete, nargs=0, const=why, **hidden)
     parser.usage = _usage(list(declared(model)))
 
 
@@ -108,6 +113,19 @@ class _Renamed(argparse.Action):
     ) -> None:
         say(f"warning: {option_string} is now called --{self.const}")
         setattr(namespace, self.dest, values)
+
+
+class _Obsolete(argparse.Action):
+    """Accept an option that does nothing any more, with a warning that says why (`const`)."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        say(f"warning: {option_string} is no longer needed: {self.const}")
 
 
 def _usage(options: list[Declared]) -> str:

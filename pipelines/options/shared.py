@@ -44,17 +44,18 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
-RESUME = Option("continue the interrupted run in the output folder", group=OUTPUT)
+RESUME = Option("", obsolete="the same command continues an interrupted job")
 KEEP_CHECKPOINTS = Option(
     "keep these checkpoints after a successful run: none, the one that model/ was made from, or "
     "all that were kept during the run (the two newest and the best)",
     group=OUTPUT,
 )
 LOG_MODEL = Option("also copy model/ to MLflow's artifact store", group=OUTPUT)
-OUTPUT_FOLDER = Option(
-    "write into this folder, which must be new or empty unless an interrupted run continues there",
-    "DIR",
-    group=OUTPUT,
+OUTPUT_FOLDER = Option("write into this new or empty folder", "DIR", group=OUTPUT)
+JOB_FOLDER = replace(
+    OUTPUT_FOLDER,
+    help="write into this new or empty folder; the same command continues there after an "
+    "interruption",
 )
 INPUTS = Option(
     "read text from files (.txt .md .rst .csv .tsv .jsonl, also as .gz or .zst, and .parquet), "
@@ -213,6 +214,7 @@ BACKEND = Option(
 Verbose = Annotated[bool, VERBOSE]
 MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
+JobFolder = Annotated[Path, JOB_FOLDER]
 Resume = Annotated[bool, RESUME]
 KeepCheckpoints = Annotated[Literal["none", "best", "all"], KEEP_CHECKPOINTS]
 LogModel = Annotated[bool, LOG_MODEL]

@@ -34,7 +34,7 @@ def disk_full(error: BaseException, options: object) -> str | None:
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
-        f"free some space there, then {_next_step(options, output)}"
+        f"free some space there, then {_next_step(output)}"
     )
 
 
@@ -93,11 +93,10 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if os.path.exists(place)).resolve()
 
 
-def _next_step(options: object, output: Path | None) -> str:
+def _next_step(output: Path | None) -> str:
     if output is not None:
-        if hasattr(options, "resume") and (output / SETTINGS_FILE).is_file():
-            return "give the same command with --resume to continue"
-        if output.with_name(output.name + ".partial").exists():
+        partial = output.with_name(output.name + ".partial")
+        if (output / SETTINGS_FILE).is_file() or partial.exists():
             return "give the same command again to continue"
     return "give the same command again"
 

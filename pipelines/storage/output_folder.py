@@ -1,4 +1,4 @@
-"""Output folders of jobs: an earlier run is never overwritten, and can be resumed."""
+"""Output folders of jobs: the same command continues an unfinished job, any other is refused."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ LATER_SETTINGS = {
     "method.rest_length": 128,
     "method.replaced": "template",
 }
+# Maximum number of changed settings that a message names.
+SHOWN = 5
 # A setting on which only the speed of a job depends, so that it may change when the job continues.
 CORES = "cpus_per_worker"
 
@@ -86,50 +88,46 @@ def check_writable(path: Path) -> None:
 
 
 def check_output(
-    path: Path, what: str, record: Mapping[str, Any], resume: bool, inside: Collection[str] = ()
+    path: Path,
+    what: str,
+    record: Mapping[str, Any],
+    inside: Collection[str] = (),
+    finished: bool | None = None,
 ) -> Path:
     """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
     path = Path(path).expanduser().absolute()
     if not (path / SETTINGS_FILE).is_file():
-        if resume:
-            raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
         return require_empty(path, inside)
-    finished = (path / RESULT_FILE).is_file()
-    names = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
-    if not resume:
-        raise UserError(f"output {str(path)!r} holds {_held(what, names, finished)}")
-    if finished:
+    changed = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
+    if changed:
+        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+        raise UserError(
+            f"the {what} in {str(path)!r} was started with other settings "
+            f"({', '.join(changed[:SHOWN])}{more}): give the same settings or a new folder"
+        )
+    if (path / RESULT_FILE).is_file() if finished is None else finished:
         raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
     check_writable(path)
-    if names:
-        raise UserError(
-            f"the {what} in {str(path)!r} was started with other settings ({', '.join(names)}): "
-            "give the same settings or a new folder"
-        )
     return path
 
 
-def _held(what: str, changed: list[str], finished: bool) -> str:
-    """Return in words which job a folder holds already, and what to do."""
-    if changed:
-        return f"a {what} with other settings ({', '.join(changed)}): give a new folder"
-    if finished:
-        return f"this {what}, finished: give a new folder"
-    return f"this {what}, unfinished: continue it with --resume, or give a new folder"
-
-
 def open_output(
-    path: Path, what: str, record: Mapping[str, Any], resume: bool, inside: Collection[str] = ()
+    path: Path,
+    what: str,
+    record: Mapping[str, Any],
+    inside: Collection[str] = (),
+    finished: bool | None = None,
 ) -> Path:
-    """Create a folder with `record` in its settings.json, or with --resume check the existing one.
+    """Create a folder with `record` in its settings.json, or continue the same unfinished job.
 
-    what: the kind of job in a word (run, search). record: everything that a resumed job must have
+    what: the kind of job in a word (run, search). record: everything that a continued job must have
     in common with the one that was started. inside: names of folders that may be there before it is
-    started. Raises UserError if it differs or the job is finished.
+    started. finished: whether the job in the folder is; None: if it has a result. Raises UserError
+    for a folder with anything else.
     """
-    path = check_output(path, what, record, resume, inside)
-    if resume:
-        say(f"resuming the {what} in {path}")
+    path = check_output(path, what, record, inside, finished)
+    if (path / SETTINGS_FILE).is_file():
+        say(f"continuing the {what} in {path}")
         return path
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / SETTINGS_FILE, record)

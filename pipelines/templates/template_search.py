@@ -25,10 +25,12 @@ from pipelines.recording import tracking
 from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
+    check_output,
     earlier_run,
     open_output,
     require_empty,
 )
+from pipelines.storage.resumable_output import locked_output
 from pipelines.templates import template_candidates
 from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists, default_prefixes
@@ -48,17 +50,30 @@ GIVEN = "given"
 Choices = Lists | tuple[str, ...]
 
 
-def search_template(
-    options: TemplateSearchOptions, output: Path, *, resume: bool = False
-) -> dict[str, Any]:
+def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, Any]:
     """Score templates and return the result; invalid options raise UserError first."""
-    output = output if resume else require_empty(output)  # before the encoder is loaded
+    if not (output / SETTINGS_FILE).is_file():
+        require_empty(output)  # before the encoder is loaded
     pairs = dev_pairs(options.senteval, options.dev_pairs)
     backbone = load_backbone(options.encoder)
     choices = _choices(options, backbone)
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
-    output = open_output(output, "search", settings, resume)
+    output = check_output(output, "search", settings)
+    with locked_output(output):
+        open_output(output, "search", settings)
+        return _tracked(options, output, settings, backbone, pairs, choices)
+
+
+def _tracked(
+    options: TemplateSearchOptions,
+    output: Path,
+    settings: dict[str, Any],
+    backbone: Backbone,
+    pairs: Pairs,
+    choices: Choices,
+) -> dict[str, Any]:
+    """Score the templates in the search's MLflow run."""
     ledger = TemplateLedger(output / TEMPLATES_FILE)
     earlier = earlier_run(output)
     with tracking.tracked_run("search-template", _params(settings), home=output) as run:
@@ -90,7 +105,7 @@ def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
             return greedy_search(scorer, choices, rounds).text
         return max(choices, key=lambda text: scorer(text, GIVEN))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("give the same command with --resume to continue") from None
+        raise KeyboardInterrupt("give the same command again to continue") from None
 
 
 def _most(choices: Choices, rounds: int) -> int:
@@ -141,7 +156,7 @@ def _check_fit(backbone: Backbone, choices: Choices) -> None:
 
 
 def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
-    """Return the settings that must not change when a search is resumed."""
+    """Return the settings that must not change when a search is continued."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {

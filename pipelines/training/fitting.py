@@ -63,7 +63,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
             return
         # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
         except (SystemExit, KeyboardInterrupt):
-            raise KeyboardInterrupt("give the same command with --resume to continue") from None
+            raise KeyboardInterrupt("give the same command again to continue") from None
         except _errors_of_workers() as error:
             ray_private.release_cores(messages)
             if lacked_resources(error):  # the workers did not start, so no worker was lost

@@ -73,7 +73,6 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         Corpus.open(sweep.corpus),
         dev,
         folder,
-        resume=has_begun(folder),
         verbose=sweep.verbose,
         parent=sweep.parent,
         name=config[RUN_NAME],

@@ -214,7 +214,7 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
         min(processes.filter_by_title(processes.find_marked(cluster.mark), "ray::RayTrainWorker")),
         signal.SIGKILL,
     )
-    second = driven(*training(bert_folder, str(output)), "--resume")
+    second = driven(*training(bert_folder, str(output)))
     wait_for_checkpoint(20)
     assert nodes.kill_node(cluster, 1) > 3
     nodes.start(cluster, 2)

@@ -56,17 +56,17 @@ def slow_digest(name, dev):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def test_a_run_that_called_its_pairs_otherwise_can_be_resumed(tmp_path):
+def test_a_run_that_called_its_pairs_otherwise_is_continued(tmp_path):
     settings = flatten(TrainSettings())
     old = {"settings": settings, "dev_digest": "d"}
     new = {"settings": settings | {"dev": "built-in pairs"}, "dev_digest": "d"}
-    folder = open_output(tmp_path / "run", "run", old, resume=False)
+    folder = open_output(tmp_path / "run", "run", old)
     assert old["settings"]["dev"] == "sts-b"
-    assert check_output(folder, "run", new, resume=True) == folder
+    assert check_output(folder, "run", new) == folder
     seed = {"settings": new["settings"] | {"seed": 3}}
     for change, named in (({"dev_digest": "other"}, "dev, dev_digest"), (seed, "seed")):
         with pytest.raises(UserError, match=rf"was started with other settings \({named}\)"):
-            check_output(folder, "run", {**new, **change}, resume=True)
+            check_output(folder, "run", {**new, **change})
     (tmp_path / "settings.json").write_text(json.dumps({"settings": {"dev": 2}}))
     changed = changed_settings(tmp_path / "settings.json", {"settings": {"dev": 1}})
     assert changed == ["settings.dev"]

@@ -117,8 +117,10 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
     )
     output.mkdir()
     (output / "settings.json").write_text("{}")
-    arguments = Namespace(output=output, resume=False)
-    assert "with --resume to continue" in (disk_full(FULL, arguments) or "")
+    (disk / "out.partial").rmdir()
+    assert "give the same command again to continue" in (
+        disk_full(FULL, Namespace(output=output)) or ""
+    )
 
 
 def test_torchs_error_of_a_checkpoint_keeps_its_number(disk):

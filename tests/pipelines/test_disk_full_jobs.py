@@ -51,4 +51,4 @@ def test_train(tmp_path, home, bert_folder):
         command += [part for item in sets for part in ("--set", item)]
         line = failure([*command, "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
-        assert "give the same command with --resume to continue" in line
+        assert "give the same command again to continue" in line

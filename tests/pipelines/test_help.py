@@ -156,6 +156,17 @@ def test_an_old_name_still_works_and_warns(capsys):
     assert "--draw-seed" not in capsys.readouterr().out
 
 
+def test_an_option_that_is_no_longer_needed_warns_and_is_not_shown(capsys):
+    words = ["train", "quickstart", "--corpus", "c", "--output", "o", "--resume"]
+    assert "resume" not in vars(build_parser().parse_args(words))
+    assert capsys.readouterr().err == (
+        "warning: --resume is no longer needed: the same command continues an interrupted job\n"
+    )
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+    assert "--resume" not in capsys.readouterr().out
+
+
 def words(text):
     return tuple(text.split())
 

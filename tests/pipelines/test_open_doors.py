@@ -152,7 +152,7 @@ def test_sigterm_ends_a_training_in_plain_words(place, bert_folder):
     output = job.communicate(timeout=400)[0]
     place.wait_until_none()
     assert output.splitlines()[-1] == (
-        "cotbert: stopped by SIGTERM; give the same command with --resume to continue"
+        "cotbert: stopped by SIGTERM; give the same command again to continue"
     )
     assert job.returncode == 128 + signal.SIGTERM
     assert "***" not in output

@@ -8,7 +8,13 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, read_json, write_json, write_text
 from cotbert_core.settings import flatten
 from pipelines.recipes import RECIPES
-from pipelines.storage.output_folder import LATER_SETTINGS, earlier_run, open_output, require_empty
+from pipelines.storage.output_folder import (
+    LATER_SETTINGS,
+    check_output,
+    earlier_run,
+    open_output,
+    require_empty,
+)
 
 
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
@@ -26,27 +32,24 @@ def test_a_new_or_empty_folder_is_free_and_any_other_is_refused(tmp_path, monkey
 def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys):
     record = {"settings": {"method.temperature": 0.05, "seed": [0, 1]}, "corpus_digest": "a"}
     out = tmp_path / "out"
-    with pytest.raises(UserError, match="holds no search to resume: leave --resume out"):
-        open_output(out, "search", record, resume=True)
-    assert open_output(out, "search", record, resume=False) == out
+    assert check_output(out, "search", record) == open_output(out, "search", record) == out
     assert earlier_run(out) is None
-    with pytest.raises(UserError, match="holds this search, unfinished: continue it with --resume"):
-        open_output(out, "search", record, resume=False)
     write_text(out / "mlflow_run_id", "abc")
-    assert open_output(out, "search", record, resume=True) == out
+    assert "continuing" not in capsys.readouterr().err
+    assert open_output(out, "search", record) == out
     assert earlier_run(out) == "abc"
-    assert "resuming the search in" in capsys.readouterr().err
+    assert "continuing the search in" in capsys.readouterr().err
     other = {"settings": {"method.temperature": 0.1, "seed": [0, 1]}, "corpus_digest": "b"}
-    changed = r"other settings \(method\.temperature, corpus_digest\): give"
-    with pytest.raises(UserError, match=f"was started with {changed} the same"):
-        open_output(out, "search", other, resume=True)
-    with pytest.raises(UserError, match=f"holds a search with {changed} a new"):
-        open_output(out, "search", other, resume=False)
+    changed = r"other settings \(method\.temperature, corpus_digest\): give the same settings or a"
+    with pytest.raises(UserError, match=f"the search in .* was started with {changed} new"):
+        open_output(out, "search", other)
+    many = {"settings": {f"a{n}": n for n in range(9)}}
+    with pytest.raises(UserError, match=r"\(\S+, \S+, \S+, \S+, \S+ and 7 more\): give"):
+        open_output(out, "search", many)
     write_json(out / "result.json", {})
-    with pytest.raises(UserError, match="holds this search, finished: give a new folder"):
-        open_output(out, "search", record, resume=False)
     with pytest.raises(UserError, match=r"the search in .* is finished: give a new folder"):
-        open_output(out, "search", record, resume=True)
+        open_output(out, "search", record)
+    assert open_output(out, "search", record, finished=False) == out
 
 
 def earlier_settings():
@@ -88,14 +91,14 @@ def without(settings, names):
 def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(
     tmp_path, settings, old, changes
 ):
-    out = open_output(tmp_path / "out", "run", {"settings": old}, resume=False)
-    assert open_output(out, "run", {"settings": settings}, resume=True) == out
+    out = open_output(tmp_path / "out", "run", {"settings": old})
+    assert open_output(out, "run", {"settings": settings}) == out
     for name, value in changes.items():
         with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
-            open_output(out, "run", {"settings": settings | {name: value}}, resume=True)
+            open_output(out, "run", {"settings": settings | {name: value}})
     # The same inside a comparison or a sweep, whose settings lie deeper.
-    open_output(tmp_path / "two", "sweep", {"trials": {"0000": old}}, resume=False)
-    open_output(tmp_path / "two", "sweep", {"trials": {"0000": settings}}, resume=True)
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": old}})
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": settings}})
 
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):

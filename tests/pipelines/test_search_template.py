@@ -120,7 +120,7 @@ def counted(monkeypatch, fail_at=None):
     ("fail_at", "half_written", "lost"),
     [(1, "", False), (3, '{"number": 9, "templ', False), (5, "", True)],
 )
-def test_resuming_scores_nothing_twice(
+def test_continuing_scores_nothing_twice(
     own_store, tmp_path, choices, monkeypatch, fail_at, half_written, lost
 ):
     """lost: the store does not have the earlier run, and gets everything again."""
@@ -134,7 +134,7 @@ def test_resuming_scores_nothing_twice(
     if lost:
         (out / "mlflow_run_id").write_text("0" * 32)
     second = counted(monkeypatch)
-    result = search_template(choices, out, resume=True)
+    result = search_template(choices, out)
     assert (len(first), len(second), set(first) & set(second)) == (fail_at - 1, 6 - fail_at, set())
     rows, expected = (TemplateLedger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
     assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
@@ -163,14 +163,10 @@ def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, cho
     assert {r["spearman"] for r in rows} == {None}
 
 
-def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
+def test_what_is_not_continued(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
     out = tmp_path / "out"
-    with pytest.raises(UserError, match="holds no search to resume"):
-        search_template(choices, out, resume=True)
     counted(monkeypatch, 2)
     with pytest.raises(RuntimeError):
-        search_template(choices, out)
-    with pytest.raises(UserError, match="already holds something"):
         search_template(choices, out)
     (tmp_path / "more").write_text("means\nis\nsays\n")
     others = {
@@ -182,11 +178,11 @@ def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, robe
     }
     for names, values in others.items():
         with pytest.raises(UserError, match=rf"other settings \({names}\): give the same"):
-            search_template(replace(choices, **values), out, resume=True)
+            search_template(replace(choices, **values), out)
     counted(monkeypatch)
-    search_template(choices, out, resume=True)
+    search_template(choices, out)
     with pytest.raises(UserError, match="is finished: give a new folder"):
-        search_template(choices, out, resume=True)
+        search_template(choices, out)
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):

@@ -237,9 +237,9 @@ def test_two_workers_give_the_curve_of_one(home, line):
 
 
 def test_a_killed_run_continues_where_it_was(home, line, trained, store, bert_folder):
-    """SIGKILL after the first checkpoint, then --resume: the uninterrupted curve."""
-    output, resumed = home / "killed", line("killed", flags=["--resume"])
-    job = Command(*line("killed"), **QUIET)
+    """SIGKILL after the first checkpoint, then the same command: the uninterrupted curve."""
+    output, again = home / "killed", line("killed")
+    job = Command(*again, **QUIET)
     wait_for_checkpoint(output)
     workers = below(job.pid, "ray::SingleWork")
     job.send_signal(signal.SIGKILL)
@@ -254,14 +254,13 @@ def test_a_killed_run_continues_where_it_was(home, line, trained, store, bert_fo
     killed_run = (output / "mlflow_run_id").read_text()
     assert not (output / "result.json").exists()
     assert not (output / "model").exists()
-    assert main(line("killed")) == 2, "a used folder needs --resume"
-    assert main([*resumed, "--set", "seed=1"]) == 2, "other settings are no resumption"
-    assert main(resumed) == 0
+    assert main([*again, "--set", "seed=1"]) == 2, "other settings are another run"
+    assert main([*again, "--resume"]) == 0, "as earlier versions needed it"
     assert curve(output) == curve(trained)
     assert_each_step_once(store, output, 6)
     assert result_of(output)["baseline"] == "as it was"
     assert killed_run == (output / "mlflow_run_id").read_text(), "one run in MLflow, not two"
-    assert main(resumed) == 2, "it is finished"
+    assert main(again) == 2, "it is finished"
 
 
 def assert_each_step_once(store, output, steps):
@@ -275,10 +274,10 @@ def assert_each_step_once(store, output, steps):
     assert not list(output.glob("metrics_*"))
 
 
-def test_a_run_without_its_numbers_is_not_resumed(home, line, trained, capsys):
+def test_a_run_without_its_numbers_is_not_continued(home, line, trained, capsys):
     output = unfinished_copy(trained, home / "numberless")
     (output / "metrics.jsonl").unlink()
-    assert main(line("numberless", flags=["--resume"])) == 2
+    assert main(line("numberless")) == 2
     assert "holds checkpoints and no metrics.jsonl" in capsys.readouterr().err
     shutil.rmtree(output)
 
@@ -327,7 +326,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
     record = read_json(output / "settings.json")
     record["settings"]["dev"] = "sts-b"
     write_json(output / "settings.json", record)
-    assert main(line("damaged", flags=["--resume"])) == 0
+    assert main(line("damaged")) == 0
     assert f"'{last.path}' is damaged (state.pt has 4 bytes" in capsys.readouterr().err
     assert curve(output) == curve(trained)
     assert not (output / "checkpoints").exists()
@@ -344,7 +343,7 @@ def test_ctrl_c_ends_the_run_and_says_how_to_continue(home, line):
         job.send_signal(signal.SIGINT)
         assert job.wait(60) == 130
     message = (home / "stopped.log").read_text().splitlines()[-1]
-    assert message == "cotbert: interrupted; give the same command with --resume to continue"
+    assert message == "cotbert: interrupted; give the same command again to continue"
 
 
 def test_a_loss_that_is_no_number_stops_the_run_naming_step_and_rank(home, line, capsys):
@@ -375,7 +374,6 @@ def test_raw_text_is_prepared_into_the_cache_once(home, text, roberta_folder, ca
         # They would wait forever for cores that never come.
         (["--set", "batch_size=64", "--set", "workers=64"], "workers is 64"),
         (["--encoder", "/no/such/folder"], "'/no/such/folder'"),
-        (["--profile", "--resume"], "--profile and --resume are both given"),
         (["--profile", "--seeds", "2"], "--profile and --seeds are both given"),
         (["--profile", "--set", "max_steps=3"], "the run has 3 steps and --profile traces two"),
     ],

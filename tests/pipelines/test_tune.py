@@ -218,13 +218,13 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     write_json(output / "result.json", {"failed": 1, "unfinished": 0})
     assert job._open(output, record, discard=False) == output
     write_json(output / "result.json", {"failed": 0, "unfinished": 0})
-    with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
+    with pytest.raises(UserError, match=r"sweep in .* is finished: give a new folder, or --disc"):
         job._open(output, record, discard=False)
     (output / "result.json").unlink()
     ((name, pairs),) = dev.items()
     fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
     other = {**job._record(options, plan, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
-    message = r"another sweep \(dev_digest, stopping differ\): give a new"
+    message = r"other settings \(.*\): give the same settings or a new folder, or --discard"
     with pytest.raises(UserError, match=message):
         job._open(output, other, discard=False)
     assert (output / "trials").is_dir()

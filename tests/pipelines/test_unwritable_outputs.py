@@ -16,7 +16,6 @@ from pipelines.storage.output_folder import check_output, check_writable, requir
 COMMANDS = {
     "prepare": "prepare --input FILE --encoder MODEL --output OUT",
     "train": "train quickstart --corpus FILE --encoder MODEL --output OUT",
-    "train --resume": "train quickstart --corpus FILE --encoder MODEL --output OUT --resume",
     "tune": "tune seeds --corpus FILE --encoder MODEL --output OUT",
     "compare": "compare quickstart --corpus FILE --encoder MODEL --output OUT",
     "evaluate": "evaluate MODEL --output OUT",
@@ -84,7 +83,7 @@ def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
         require_empty(tmp_path / "a" / "b")
     (tmp_path / "settings.json").write_text("{}")
     with pytest.raises(UserError, match=error.strerror):
-        check_output(tmp_path, "run", {}, resume=True)
+        check_output(tmp_path, "run", {})
 
 
 def test_a_long_name_and_a_file_in_the_place_of_unfinished_work_are_refused(tmp_path):

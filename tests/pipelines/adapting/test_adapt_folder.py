@@ -10,10 +10,11 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines import adapt as job
-from pipelines.adapting.job_record import open_folder
+from pipelines.adapting.job_record import record
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
 from pipelines.options.kept_files import MODEL_ALONE
+from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
 
 
@@ -36,7 +37,7 @@ def refused(unrecorded, monkeypatch):
 
 def shard_of(output, options):
     """A shard of an adaptation whose documents are being prepared."""
-    open_folder(output, options)
+    open_output(output, "adaptation", record(options))
     shard = output / "corpus.partial" / "shard"
     shard.parent.mkdir()
     shard.write_text("1")

@@ -1,4 +1,4 @@
-"""cotbert pretrain as a user runs it, killed and resumed too; several checks read one run."""
+"""cotbert pretrain as a user runs it, killed and continued too; several checks read one run."""
 
 from __future__ import annotations
 
@@ -84,17 +84,16 @@ def test_the_model_is_an_encoder_with_a_head(trained):
 
 
 def test_a_killed_run_continues_to_the_same_model(home, line, trained, capfd):
-    """SIGKILL of the driver after the first checkpoint, then --resume, and of a worker there."""
+    """SIGKILL of the driver after the first checkpoint, then the same command, and of a worker."""
     output = home / "killed"
     job = Command(*line("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_checkpoint(output)
     job.send_signal(signal.SIGKILL)
     job.wait()
     assert not (output / "result.json").exists()
-    assert main(line("killed")) == 2, "a used folder needs --resume"
     killer = threading.Thread(target=kill_first, args=(os.getpid(), "ray::RayTrainWo"))
     killer.start()
-    assert main(line("killed", flags=["--resume"])) == 0
+    assert main(line("killed")) == 0
     killer.join()
     assert "died (killed, out of memory, or a lost node)" in capfd.readouterr().err
     assert curve(output) == curve(trained)

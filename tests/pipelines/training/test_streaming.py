@@ -98,7 +98,7 @@ def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
     shutil.rmtree(last.path)
     first = next(windows(corpus.part_rows(), settings, 20, 8, 12))
     assert first.start > 0, "premise: step 8 ended within a window"
-    assert main(training(bert_folder, corpus.path, output, *SETTINGS, flags=["--resume"])) == 0
+    assert main(training(bert_folder, corpus.path, output, *SETTINGS)) == 0
     assert curve(output) == curve(trained)
     assert result_of(output)["dev_spearman"] == result_of(trained)["dev_spearman"]
 

@@ -1,0 +1,116 @@
+"""Train with several seeds, each a separate training run in seed-N/; finished seeds are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
+from pipelines.recording import tracking
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
+from pipelines.storage.resumable_output import locked_output
+from pipelines.train import train
+from pipelines.training.baseline import baselines
+from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
+from pipelines.training.multi_seed import scores_of, spread
+from pipelines.training.worker_process import worker_process
+
+# What a folder with the runs of several seeds is called in messages.
+RUNS = "group of runs"
+
+
+def run_seed(
+    settings: TrainSettings,
+    seed: int,
+    corpus: Corpus,
+    dev: DevSets,
+    folder: Path,
+    *,
+    recipe: str,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the result of the run in `folder`/seed-N, which is trained unless it is finished.
+
+    options: those of `pipelines.train.train`.
+    """
+    folder, name = folder / f"seed-{seed}", f"{recipe} seed {seed}"
+    if (folder / RESULT_FILE).is_file():
+        say(f"{name} is finished")
+        return dict(read_json(folder / RESULT_FILE))
+    say(name)
+    started, settings = time.monotonic(), override(settings, {"seed": seed})
+    result = train(settings, corpus, dev, folder, name=name, recipe=recipe, **options)
+    return result | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def train_seeds(
+    settings: TrainSettings,
+    seeds: Sequence[int],
+    corpus: Corpus,
+    dev: DevSets,
+    output: Path,
+    *,
+    recipe: str = "",
+    verbose: bool = False,
+    kept: KeptFiles = MODEL_ALONE,
+) -> dict[str, Any]:
+    """Train once for each seed; return the results and the spread of the dev scores.
+
+    The inputs must already be checked.
+    """
+    shown = with_pairs(flatten(settings), dev)
+    record = {
+        "settings": shown | {"seed": list(seeds)},
+        "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(dev),
+    }
+    recipe, encoder = recipe or settings.method.name, settings.encoder
+    params = {**shown, "seeds": ",".join(map(str, seeds)), "recipe": recipe}
+    params |= {"corpus": str(corpus.path)}
+    about = f"Trains {Path(encoder).name} by {recipe} with the seeds {params['seeds']}."
+    output = check_output(output, RUNS, record)
+    where: dict[str, Any] = {"home": output, "queue_folder": output}
+    with locked_output(output):
+        open_output(output, RUNS, record)
+        with (
+            tracking.tracked_run("train-seeds", params, about=about, **where) as run,
+            ray_session(verbose, output),
+            worker_process() as process,
+        ):
+            run.dataset(corpus)
+            baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
+            options: dict[str, Any] = {"verbose": verbose, "kept": kept, "process": process}
+            options |= {"parent": run.key, "baseline": baseline, "recipe": recipe}
+            results = [run_seed(settings, n, corpus, dev, output, **options) for n in seeds]
+            result = _result(settings, dev, seeds, results, run.id)
+            run.result(result)
+            result |= {"dev": dev_name(dev), **baseline.entries}
+            write_json(output / RESULT_FILE, result)
+            run.artifact(output / RESULT_FILE)
+    return result
+
+
+def _result(
+    settings: TrainSettings,
+    dev: DevSets,
+    seeds: Sequence[int],
+    results: Sequence[dict[str, Any]],
+    run_id: str | None,
+) -> dict[str, Any]:
+    """Return the spread of the dev scores, with the result of each run."""
+    name = dev_metric(dev).name
+    return {
+        "method": settings.method.name,
+        "encoder": settings.encoder,
+        "seeds": list(seeds),
+        **{f"{name}_{key}": value for key, value in spread(scores_of(results)).items()},
+        "runs": results,
+        "mlflow_run_id": run_id,
+    }
