@@ -15,7 +15,6 @@ from cotbert_core.encoder.locations import model_digest
 from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.int8_graph import has_int8
-from cotbert_core.exporting.openvino_model import choose_backend
 from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.manifest import described, model_commit
@@ -26,6 +25,7 @@ from pipelines.reading import hub_datasets, pieces, sources
 from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.inference import choose_library
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import EACH_ROW, Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -132,7 +132,7 @@ def open_job(options: EmbedOptions) -> EmbedJob:
         say(note)
     # A setting of the attention decides the library too.
     backend: Backend = options.backend if options.attention == "auto" else "torch"
-    options = replace(options, backend=choose_backend(backend, encoder, options.precision))
+    options = replace(options, backend=choose_library(backend, encoder, options.precision))
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:
         raise UserError(

@@ -25,9 +25,9 @@ from pipelines.embedding.options import ID_COLUMN, SCALE_COLUMN, VECTOR_COLUMN
 from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.ids import INT64, STRING
 from pipelines.searching.embeddings import EACH_ROW
+from pipelines.searching.parts import ELEMENTS
 from pipelines.storage.corpus import MANIFEST_FILE
 
-ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 # Key of a part's schema metadata: a JSON object with what is needed to use the vectors.
 METADATA_KEY = "cotbert.embedding"
 MOST_INT8 = 127
@@ -73,20 +73,14 @@ class Storage:
     def _ids(self) -> pa.DataType:
         return pa.string() if self.id_type == STRING else pa.int64()
 
-    def shorten(self, vectors: np.ndarray) -> np.ndarray:
-        """Return (N, D) vectors as (N, dimension) float32, scaled to unit length if `normalize`."""
-        vectors = np.ascontiguousarray(vectors[:, : self.dimension], np.float32)
-        if not self.normalize:
-            return vectors
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
-
     def quantize(
         self, vectors: np.ndarray, passages: Passages
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the values of (N, D) vectors and of the (P, D) vectors of their passages as they
         are stored, (N, dimension) and (P, dimension), and their scales (N,), 1 except for int8."""
-        own, others = self.shorten(vectors), self.shorten(passages.vectors)
+        own, others = (
+            shorten(some, self.dimension, self.normalize) for some in (vectors, passages.vectors)
+        )
         scales = np.ones(len(own), np.float32)
         if self.dtype == "int8":
             row = np.repeat(np.arange(len(own)), passages.counts)
@@ -153,6 +147,15 @@ def in_order(parts: Sequence[StoredRows]) -> StoredRows:
         np.concatenate([part.long for part in parts])[order],
         sum(part.duplicates for part in parts),
     )
+
+
+def shorten(vectors: np.ndarray, dimensions: int, normalize: bool) -> np.ndarray:
+    """Return the leading dimensions of (N, D) vectors, scaled to unit length if `normalize`."""
+    vectors = np.ascontiguousarray(vectors[:, :dimensions], np.float32)
+    if not normalize:
+        return vectors
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
 
 def sums_of_runs(values: np.ndarray, counts: np.ndarray) -> np.ndarray:

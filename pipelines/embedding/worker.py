@@ -5,7 +5,6 @@ The actor writes its vectors itself, so none passes through the driver or Ray's 
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections import Counter
@@ -17,11 +16,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import torch
 
-from cotbert_core.exporting.openvino_model import run_by
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.training.precision import cast_weights, resolve_precision
+from cotbert_core.training.precision import resolve_precision
 from pipelines.embedding.blocks import (
     SKIPPED,
     BlockRange,
@@ -49,6 +46,7 @@ from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
+from pipelines.runtime.inference import for_inference, set_threads
 from pipelines.storage.resumable_output import write_json_atomic
 
 
@@ -70,12 +68,6 @@ class EmbedTask:
     earlier: EarlierRows | None = None
 
 
-# Number of shapes for which oneDNN keeps compiled code. The last batch of every block has a shape
-# of its own, so memory grows until oneDNN's default limit of 1,024 is reached: by 104 MiB from
-# 100,000 to 300,000 rows of a small encoder, and by 29 MiB with 256.
-PRIMITIVES = "256"
-
-
 class BlockEmbedder:
     """An actor that embeds the blocks of range `id` that are not done yet.
 
@@ -85,10 +77,7 @@ class BlockEmbedder:
     def __init__(
         self, task: EmbedTask, threads: int, encoder: SentenceEncoder | None = None
     ) -> None:
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
-        torch.set_num_threads(threads)
-        # By default each worker's tokenizer starts a thread for every core of the machine.
-        os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
+        set_threads(threads)
         self._task, self._opened = task, encoder
         self._output, self._scratch = Path(task.output), Path(task.scratch)
         self._opening, self._turn = Lock(), Lock()  # of the encoder
@@ -104,9 +93,7 @@ class BlockEmbedder:
             self._task.model, options.template, options.readout, attention=options.attention
         )
         self._precision = resolve_precision(options.precision, encoder.backbone.device)
-        if options.backend == "torch":
-            cast_weights(encoder.backbone.model, options.precision)
-        return run_by(options.backend, encoder, options.precision)
+        return for_inference(encoder, options.backend, options.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         block_range, plan = self._task.ranges[int(row["id"])], self._task.plan

@@ -16,8 +16,8 @@ from pipelines.storage.corpus import MANIFEST_FILE
 
 # Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
 BLOCK_ROWS = 8192
-# Element types of vectors; int8 are multiplied by the manifest's scale.
-ELEMENTS = (pa.float32(), pa.float16(), pa.int8())
+# The element types of vectors by their names.
+ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 
 
 def read_footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
@@ -60,10 +60,10 @@ def check_columns(
             "`embedding` of lists: embed again"
         )
     vector = schema.field("embedding").type
-    if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:
+    if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS.values():
         raise UserError(
             f"part {str(part)!r} holds vectors of type {vector}: they must be fixed-size lists of "
-            f"{', '.join(map(str, ELEMENTS))}"
+            f"{', '.join(map(str, ELEMENTS.values()))}"
         )
     if vector.list_size != manifest["dimension"]:
         raise UserError(

@@ -43,10 +43,10 @@ def find_access_token(options: ServeOptions) -> AccessToken | None:
                 f"host is {options.host!r}, which others can reach, and there is no token: give "
                 f"--token-file, set {TOKEN_VARIABLE}, or listen at 127.0.0.1"
             )
-    if not (len(token) >= SHORTEST and token.isascii() and token.isprintable()):
+    if not (SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable()):
         raise UserError(
             f"the token in {source} has {len(token)} characters or some that are not printable "
-            f"ASCII: give at least {SHORTEST}, e.g. by `openssl rand -hex 32`"
+            f"ASCII: give {SHORTEST} to {LONGEST:,}, e.g. by `openssl rand -hex 32`"
         )
     return AccessToken(token)
 
@@ -55,7 +55,7 @@ def _read(path: Path) -> str:
     """Return the stripped text of a token file, with a warning if others can read the file."""
     try:
         with path.open("rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read(LONGEST)
+            mode, content = os.fstat(file.fileno()).st_mode, file.read(2 * LONGEST)
             token = content.decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(

@@ -73,8 +73,9 @@ class Endpoints:
         self._metrics.waiting.set_function(lambda: self._admission.held["texts"])
         self._started = int(time.time())
         # Queries with a prompt of their own are in batches of their own.
+        free = asyncio.Semaphore(service.batching.concurrent)
         self.batchers = {
-            queries: Batcher(partial(self._encode, queries=queries), service.batching)
+            queries: Batcher(partial(self._encode, queries=queries), service.batching, free)
             for queries in (False, True)
         }
 
@@ -133,7 +134,9 @@ class Endpoints:
             if left.done():
                 raise ClientDisconnect
             raise RequestError(
-                503, f"the service did not answer within {ANSWER_SECONDS:g} seconds: try again"
+                503,
+                f"the service did not answer within {ANSWER_SECONDS:g} seconds: send fewer texts "
+                "in a request, or try again when fewer are waiting",
             )
         finally:
             embedded.cancel()

@@ -67,7 +67,7 @@ class Batching:
 
     batch_tokens: tokens of a batch, about. max_tokens: the model's maximum length of a text.
     wait_seconds: maximum time that an idle encoder waits for more texts. concurrent: number of
-    batches that are encoded at a time.
+    batches that are encoded at a time, queries and other texts together.
     """
 
     batch_tokens: int
@@ -77,14 +77,18 @@ class Batching:
 
 
 class Batcher:
-    """Run `encode` on batches. encode: returns (N, D) vectors and (N,) token numbers of N texts."""
+    """Run `encode` on batches.
 
-    def __init__(self, encode: Encode, batching: Batching) -> None:
+    encode: returns (N, D) vectors and (N,) token numbers of N texts. free: counts the batches that
+    may still start; batchers of the same encoder share it.
+    """
+
+    def __init__(self, encode: Encode, batching: Batching, free: asyncio.Semaphore) -> None:
         self._encode, self._batching = encode, batching
         self._jobs: deque[Job] = deque()
         self._arrivals = 0
         self._arrived = asyncio.Event()
-        self._free = asyncio.Semaphore(batching.concurrent)
+        self._free = free
         self._running: set[asyncio.Task[None]] = set()
 
     async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:

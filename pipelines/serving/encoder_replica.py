@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from cotbert_core.choices import Backend
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.runtime import ray_private
+from pipelines.runtime.inference import for_inference, set_threads
 from pipelines.runtime.placement import use_own_device
 
 # Forward passes per full batch: enough to sort its texts by length, without delaying the next batch
 # for long.
 FORWARD_PASSES = 8
-PRIMITIVES = "256"
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,15 @@ class EncoderReplica:
     """Encode batches of texts, one at a time."""
 
     def __init__(self, task: ReplicaTask) -> None:
-        # By default each worker's tokenizer starts a thread for every core of the machine.
-        os.environ.setdefault("RAYON_NUM_THREADS", str(task.threads))
-        # Nearly every batch has a different shape, and oneDNN caches compiled code for 1,024.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
         ray_private.keep_replica_on_loopback()
-        import torch
-
-        from cotbert_core.exporting.openvino_model import run_by
-        from cotbert_core.sentence_encoder import SentenceEncoder
-        from cotbert_core.training.precision import cast_weights
-
         use_own_device()
-        torch.set_num_threads(task.threads)
+        set_threads(task.threads)
         self._threads = task.threads
         encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
         if task.backend == "torch":
             # Of 32 waiting texts, padding to the longest would be a third of the tokens.
             encoder.backbone = encoder.backbone.packed()
-            cast_weights(encoder.backbone.model, task.precision)
-        self._encoder = run_by(task.backend, encoder, task.precision)
+        self._encoder = for_inference(encoder, task.backend, task.precision)
         self._for_queries = self._encoder.for_queries or self._encoder
         self._precision = task.precision
         self._one_at_a_time = asyncio.Lock()

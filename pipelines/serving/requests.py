@@ -9,6 +9,8 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from pipelines.embedding.quantization import shorten
+
 Encoding = Literal["float", "base64"]
 FIELDS = ("input", "model", "encoding_format", "dimensions", "input_type", "user")
 INPUT_TYPES = ("document", "query")
@@ -168,28 +170,19 @@ def render_answer(
     request: EmbeddingRequest, vectors: np.ndarray, tokens: int, model: ServedModel
 ) -> bytes:
     """Return the answer as JSON. vectors: (N, D) float32. tokens: number of tokens of all texts."""
-    data = [
+    if request.dimensions < vectors.shape[1]:
+        vectors = shorten(vectors, request.dimensions, model.normalized)
+    # A vector at a time: other threads wait while one is rendered, 0.4 ms for 384 numbers.
+    data = (
         {"object": "embedding", "index": place, "embedding": _rendered(vector, request.encoding)}
-        for place, vector in enumerate(shorten(vectors, request.dimensions, model.normalized))
-    ]
+        for place, vector in enumerate(vectors)
+    )
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json.dumps(
-        {"object": "list", "data": data, "model": model.name, "usage": usage}
-    ).encode()
+    rest = json.dumps({"object": "list", "model": model.name, "usage": usage})
+    return f'{rest[:-1]}, "data": [{", ".join(map(json.dumps, data))}]}}'.encode()
 
 
 def _rendered(vector: np.ndarray, encoding: Encoding) -> Any:
     if encoding == "float":
         return vector.tolist()
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def shorten(vectors: np.ndarray, dimensions: int, normalized: bool) -> np.ndarray:
-    """Return the leading dimensions of (N, D) vectors, rescaled to unit length if normalized."""
-    if dimensions == vectors.shape[1]:
-        return vectors
-    vectors = vectors[:, :dimensions]
-    if not normalized:
-        return vectors
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)

@@ -19,6 +19,7 @@ from pipelines.embedding.quantization import (
     StoredRows,
     passthrough_array,
     read_embeddings,
+    shorten,
     write_part,
 )
 
@@ -26,12 +27,12 @@ VECTORS = (np.random.default_rng(0).normal(size=(50, 8)) * np.arange(8)).astype(
 
 
 def test_fewer_dimensions_are_of_unit_length_again():
-    plain, unit = (Storage(5, "float32", normalize).shorten(VECTORS) for normalize in (False, True))
+    plain, unit = (shorten(VECTORS, 5, normalize) for normalize in (False, True))
     np.testing.assert_array_equal(plain, VECTORS[:, :5])
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain, 1e-5)
     zero = np.zeros((1, 8), np.float32)
-    np.testing.assert_array_equal(Storage(5, "float32", True).shorten(zero), zero[:, :5])
+    np.testing.assert_array_equal(shorten(zero, 5, True), zero[:, :5])
 
 
 def test_int8_is_back_within_half_the_scale_of_its_row():

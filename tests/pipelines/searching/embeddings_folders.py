@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import write_json
 from pipelines.reading.data_folder import make_data_folder
-
-ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
+from pipelines.searching.parts import ELEMENTS
 
 
 def write_part(

@@ -34,11 +34,15 @@ class Replicas:
 
     def __init__(self):
         self.running, self.batches = 1, []
+        self.at_once = self.most = 0
 
     async def encode(self, texts, queries):
         self.batches.append(texts)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
         if "slow" in texts:
             await asyncio.sleep(0.3)
+        self.at_once -= 1
         if "break" in texts:
             raise RuntimeError("the replica died")
         lengths = np.asarray([len(text) + 10 * queries for text in texts])
@@ -99,6 +103,7 @@ def test_queries_are_in_batches_of_their_own():
         bodies = [{"input": "slow"}] + [{"input": "a", "input_type": t} for t in INPUT_TYPES] * 2
         answers = [answer["data"] for _, answer in clients.map(partial(post, port), bodies)]
     assert [data[0]["embedding"][0] for data in answers] == [4.0, 1.0, 11.0, 1.0, 11.0]
+    assert replicas.most == 1, "both kinds share the batches that the replicas take at a time"
     with service(replicas) as port:
         assert post(port, bodies[2])[1]["data"][0]["embedding"][0] == 1.0, "it has no such prompt"
 
@@ -130,8 +135,11 @@ def test_a_token_is_required_where_there_is_one():
         assert get(port, "/health")[0] == 200
 
 
-def test_an_error_of_a_replica_is_answered_and_shown(capfd):
+def test_an_error_of_a_replica_is_answered_and_shown(capfd, monkeypatch):
     with service(Replicas()) as port:
+        with monkeypatch.context() as patch:
+            patch.setattr(application, "ANSWER_SECONDS", 0.01)
+            assert refused(post(port, {"input": "slow"}), 503, "send fewer texts in a request")
         assert refused(post(port, {"input": "break"}), 503, "the encoder failed on this request")
         assert post(port, {"input": "a"})[0] == 200
     assert "warning: a request failed: the replica died" in capfd.readouterr().err

@@ -38,7 +38,7 @@ def with_batcher(**changes):
     def decorate(coroutine):
         async def run():
             encoder = Encoder()
-            batcher = Batcher(encoder, Batching(**given))
+            batcher = Batcher(encoder, Batching(**given), asyncio.Semaphore(given["concurrent"]))
             running = asyncio.create_task(batcher.run())
             try:
                 await asyncio.wait_for(coroutine(encoder, batcher), 10)

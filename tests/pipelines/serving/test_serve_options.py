@@ -73,8 +73,10 @@ def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch, capsys):
     assert find_access_token(ServeOptions("m", host="0.0.0.0")).admits(f"Bearer {TOKEN}")
 
 
-@pytest.mark.parametrize("token", ["short", "", "ünprintable-and-long-enough", "a\nb" * 20])
-def test_a_token_that_can_be_guessed_is_refused(token, tmp_path):
+@pytest.mark.parametrize(
+    "token", ["short", "", "ünprintable-and-long-enough", "a\nb" * 20, "x" * 4097]
+)
+def test_a_token_that_cannot_be_used_is_refused(token, tmp_path):
     file = tmp_path / "token"
     file.write_text(token)
     with pytest.raises(UserError, match="token") as refused:

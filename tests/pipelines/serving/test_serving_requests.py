@@ -9,13 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.serving.requests import (
-    RequestError,
-    ServedModel,
-    parse_request,
-    render_answer,
-    shorten,
-)
+from pipelines.embedding.quantization import shorten
+from pipelines.serving import requests
+from pipelines.serving.requests import RequestError, ServedModel, parse_request, render_answer
 
 MODEL = ServedModel("mine", dimension=4, normalized=True, max_texts=3)
 
@@ -85,7 +81,9 @@ def test_another_model_is_not_found():
 VECTORS = (np.asarray([[3, 4, 0, 12], [1, 0, 0, 0]]) / [[13], [1]]).astype(np.float32)
 
 
-def test_an_answer_has_openais_shape_and_every_digit_also_in_base64():
+def test_an_answer_has_openais_shape_and_every_digit_also_in_base64(monkeypatch):
+    rendered, dumps = [], json.dumps
+    monkeypatch.setattr(requests.json, "dumps", lambda v: rendered.append(dumps(v)) or rendered[-1])
     answer = json.loads(render_answer(parsed(input=["a", "b"]), VECTORS, 7, MODEL))
     assert {k: v for k, v in answer.items() if k != "data"} == {
         "object": "list",
@@ -95,6 +93,7 @@ def test_an_answer_has_openais_shape_and_every_digit_also_in_base64():
     vectors = [np.asarray(one.pop("embedding"), np.float32) for one in answer["data"]]
     assert answer["data"] == [{"object": "embedding", "index": index} for index in (0, 1)]
     assert (np.stack(vectors) == VECTORS).all()
+    assert max(text.count("[") for text in rendered) == 1, "other threads wait for one vector"
     request = parsed(input=["a", "b"], encoding_format="base64")
     data = json.loads(render_answer(request, VECTORS, 7, MODEL))["data"]
     found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
@@ -104,4 +103,5 @@ def test_an_answer_has_openais_shape_and_every_digit_also_in_base64():
 def test_fewer_dimensions_have_unit_length_again_if_the_vector_had_it():
     assert np.allclose(shorten(VECTORS, 2, True), [[0.6, 0.8], [1, 0]])
     assert np.allclose(shorten(VECTORS, 2, False), VECTORS[:, :2])
-    assert shorten(VECTORS, 4, True) is VECTORS
+    answer = json.loads(render_answer(parsed(input=["a", "b"]), 2 * VECTORS, 7, MODEL))
+    assert answer["data"][0]["embedding"] == (2 * VECTORS[0]).tolist(), "a whole one stays"
