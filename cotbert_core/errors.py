@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from importlib import util
+import shlex
+from collections.abc import Iterable, Sequence
+from importlib import metadata, util
 
 from cotbert_core.messages.redaction import redact
 
@@ -32,12 +33,27 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
 
 
 def require_packages(what: str, names: Iterable[str], extra: str) -> None:
-    """Raise UserError if one of the packages that `what` needs is not installed."""
+    """Raise UserError if one of the modules that `what` needs is not installed."""
     if missing := [name for name in names if util.find_spec(name) is None]:
-        raise UserError(
-            f"{what} needs the packages {' and '.join(missing)}: install them with "
-            f"pip install 'cotbert[{extra}]'"
-        )
+        raise missing_packages(what, missing, extra)
+
+
+def missing_packages(what: str, names: Sequence[str], extra: str) -> UserError:
+    """Return the error for modules that `what` needs and that are not installed.
+
+    extra: the extra in pyproject.toml that lists their libraries, which the message names: no
+    package index has this project.
+    """
+    try:
+        requirements = metadata.requires("cotbert") or []
+    except metadata.PackageNotFoundError:  # this code is used without being installed
+        requirements = []
+    marked = (one.partition(";") for one in requirements)
+    libraries = [library.strip() for library, _, mark in marked if f'extra == "{extra}"' in mark]
+    named = " and ".join(names)
+    return UserError(
+        f"{what} needs {named}: install with pip install {shlex.join(libraries or names)}"
+    )
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib import util
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_packages
 from cotbert_core.exporting.int8_graph import int8_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -34,11 +34,7 @@ PRECISIONS = {"bf16": "bf16", "fp32": "f32"}
 
 def check_openvino(encoder: SentenceEncoder) -> None:
     """Raise UserError if OpenVINO is not installed or cannot compute this encoder here."""
-    if find_spec("openvino") is None:
-        raise UserError(
-            "backend 'openvino' needs the package openvino: install the extra, "
-            "pip install 'cotbert[openvino]'"
-        )
+    require_packages("backend 'openvino'", ["openvino"], "openvino")
     if prefix_length(encoder.backbone.model):
         raise UserError(
             f"encoder {encoder.backbone.name!r} attends to trained prefixes, which backend "
@@ -65,7 +61,7 @@ def choose_backend(
         return backend
     quantized = precision == "auto" and int8_graph(encoder.backbone.name) is not None
     on_cpu = encoder.backbone.device.type == "cpu"
-    return "openvino" if quantized and on_cpu and find_spec("openvino") else "torch"
+    return "openvino" if quantized and on_cpu and util.find_spec("openvino") else "torch"
 
 
 def run_by(

@@ -18,7 +18,7 @@ from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import own_prompt
 from cotbert_core.encoder.pretrained import no_loading_report
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, missing_packages
 from cotbert_core.method_settings.baselines import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.without_template import plain_pooling_config
@@ -85,10 +85,7 @@ def _objective(backbone: Backbone, readout: str) -> Any:
         from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     except ImportError:
-        raise UserError(
-            "method tsdae needs the package sentence-transformers, which is not installed: pip "
-            "install 'cotbert[tsdae]'"
-        ) from None
+        raise missing_packages("method tsdae", ["sentence-transformers"], "tsdae") from None
     tokenizer = Path(locate_encoder(backbone.name)) / "tokenizer.json"
     if tokenizer.is_file() and ONLY_HERE in tokenizer.read_text(encoding="utf-8"):
         raise UserError(

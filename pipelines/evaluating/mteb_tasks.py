@@ -11,12 +11,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import util
 from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError, first_line
+from cotbert_core.errors import UserError, first_line, require_packages
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.scoring import Scored
@@ -103,10 +102,7 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
     Raises UserError for a missing package, unknown names, and data that cannot be loaded; with
     allow_missing, tasks without data are skipped with a warning.
     """
-    if util.find_spec("mteb") is None:
-        raise UserError(
-            "tasks of MTEB need the package mteb: install it with pip install 'cotbert[mteb]'"
-        )
+    require_packages("a task of MTEB", ["mteb"], "mteb")
     tasks = [_task(name) for name in names]
     missing: dict[str, str] = {}
     for task in tasks:

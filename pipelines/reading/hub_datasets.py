@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, missing_packages
 
 PREFIX = "hf:"
 # Rows per shard, about as much text as in other shards.
@@ -51,9 +51,7 @@ def _open(item: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            f"input {item!r} needs the package datasets: install it with pip install 'cotbert[hub]'"
-        ) from None
+        raise missing_packages(f"input {item!r}", ["datasets"], "hub") from None
     name, config, split = parse(item)
     datasets.disable_progress_bars()
     try:

@@ -11,11 +11,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_packages
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric
 from pipelines.recording.store import connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import Run
@@ -35,11 +35,7 @@ def check_registry(name: str) -> None:
         raise UserError(
             f"the registered name is {name!r}: use only letters, digits, blanks, '.', '_' and '-'"
         )
-    if util.find_spec("sentence_transformers") is None:
-        raise UserError(
-            f"registering a model as {name!r} needs the package sentence-transformers: install it "
-            "with pip install 'cotbert[registry]'"
-        )
+    require_packages(f"registering a model as {name!r}", ["sentence_transformers"], "registry")
 
 
 def register(

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, missing_packages
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from pipelines.runtime.progress import Progress
 from pipelines.searching.embeddings import Block, Embeddings
@@ -59,10 +59,7 @@ def require() -> Any:
     try:
         import faiss
     except ImportError:
-        raise UserError(
-            "a FAISS index needs the package faiss-cpu: install it with "
-            "pip install 'cotbert[faiss]'"
-        ) from None
+        raise missing_packages("a FAISS index", ["faiss"], "faiss") from None
     return faiss
 
 

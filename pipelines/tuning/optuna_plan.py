@@ -13,13 +13,12 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_packages
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.dev_scores import sort_key
@@ -56,11 +55,7 @@ ASKED = 20
 
 def check_optuna() -> None:
     """Raise UserError unless Optuna is installed."""
-    if util.find_spec("optuna") is None:
-        raise UserError(
-            f"search {OPTUNA!r} needs the package optuna: install it with pip install "
-            "'cotbert[optuna]'"
-        )
+    require_packages(f"search {OPTUNA!r}", ["optuna"], "optuna")
 
 
 class OptunaPlan(TrialPlan):

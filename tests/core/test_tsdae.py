@@ -121,6 +121,6 @@ def test_the_encoders_own_weights_are_trained(make, readout):
 def test_without_the_package_the_error_says_how_to_get_it(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(
-        UserError, match=r"tsdae needs .* not installed: pip install 'cotbert\[tsdae\]'"
+        UserError, match=r"tsdae needs sentence-transformers: install with pip install 'sent"
     ):
         make()

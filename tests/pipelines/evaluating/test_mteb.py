@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib import util
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.evaluating import mteb_tasks
 from pipelines.evaluating.evaluation_data import only_mteb
 from pipelines.evaluating.mteb_tasks import DENOSENT, GROUPS, MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.options import EvaluateOptions
@@ -44,8 +44,8 @@ def test_tasks_of_mteb_alone_have_no_intervals(tmp_path):
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(mteb_tasks.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'cotbert\[mteb\]'"):
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"of MTEB needs mteb: install with pip install 'mteb<"):
         open_tasks(["SciDocsRR"], allow_missing=True)
 
 

@@ -27,7 +27,7 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch):
     check_registry("my-encoder.v2")
     monkeypatch.setattr(util, "find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"sentence-transformers: install it with pip install 'cotbert\[reg"
+        UserError, match=r"sentence_transformers: install with pip install 'sentence-tr"
     ):
         check_registry("my-encoder.v2")
 

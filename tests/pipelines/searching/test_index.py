@@ -207,5 +207,5 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     check_refused(zeros, out, r"none of the 300 rows has a direction \(all are zeros, null or NaN")
     check_refused(folder, tmp_path / "zeros", "already holds something")
     monkeypatch.setitem(sys.modules, "faiss", None)
-    message = r"needs the package faiss-cpu: install it with pip install 'cotbert\[faiss\]'"
+    message = r"needs faiss: install with pip install 'faiss-cpu<"
     check_refused(folder, out, message)
