@@ -67,6 +67,7 @@ def train(
     tags: Mapping[str, str] = MappingProxyType({}),
     on_check: Callable[[int, float], None] | None = None,
     early_stopping: bool = False,
+    check_before: bool = True,
     profile: bool = False,
     patience: float = 0.0,
     baseline: Baseline | None = None,
@@ -80,6 +81,7 @@ def train(
     on_check: called with the step and the score of every dev check after the first step.
     early_stopping: whether the sweep decides after every dev check if the run continues
     (pipelines.training.early_stopping).
+    check_before: whether there is a dev check before the first step.
     profile: whether to write a profile to `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
@@ -97,6 +99,7 @@ def train(
         dev,
         output,
         early_stopping=early_stopping,
+        check_before=check_before,
         part_rows=part_rows,
         profile=output / profiling.FOLDER if profile else None,
         kept=kept,

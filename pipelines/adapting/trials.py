@@ -54,6 +54,7 @@ def train_candidates(
         verbose=verbose,
         baselines={first.encoder: baseline},
         kept=kept,
+        check_before=False,  # it would score the baseline again
     )
     assert first.max_steps is not None
     stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None

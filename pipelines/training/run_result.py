@@ -57,6 +57,7 @@ def run_result(
 ) -> dict[str, Any]:
     """Return the result of a run. chosen: the checkpoint of its model."""
     settings, metric = training.settings, dev_metric(training.dev)
+    first = log.rows.get(0, {})  # empty if there was no dev check before the first step
     return {
         "method": settings.method.name,
         "encoder": settings.encoder,
@@ -64,7 +65,7 @@ def run_result(
         "best_step": chosen.step,
         "dev": dev_name(training.dev),
         metric.name: chosen.score,
-        metric.before: log.rows[0][metric.name],
+        metric.before: first.get(metric.name),
         **_beside(training, log, chosen.step),
         **baseline.entries,
         "loss": log.rows[log.last_step][LOSS],
@@ -91,14 +92,14 @@ def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingM
         say(f"warning: {warning.message}")
 
 
-def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float]:
+def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float | None]:
     """Return the dev scores that do not choose the step, at `step` and before training: with
     held-out documents MRR@10 and the scores of graded pairs."""
     if dev_metric(training.dev) is not FOUND_FIRST:
         return {}
     names = (DEV_MRR10, *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)))
     found = {name: log.rows[step][name] for name in names}
-    return found | {before(name): log.rows[0][name] for name in names}
+    return found | {before(name): log.rows.get(0, {}).get(name) for name in names}
 
 
 def remove_checkpoints(training: TrainingRun, chosen: Checkpoint) -> None:

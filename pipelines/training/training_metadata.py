@@ -62,13 +62,13 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
     """Return the score that chose the step, and those of graded pairs given with other dev sets."""
     several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
     chosen = f"{_chosen(dev)} (the step was chosen by it)"
-    first, best = log.rows[0], log.rows[best_step]
+    first, best = log.rows.get(0, {}), log.rows[best_step]
     if dev_metric(dev) is FOUND_FIRST:
         several = [(f"{dev_name(dev)}, dev, MRR@10", DEV_MRR10), *several]
     return [
-        Score(name, first[key], best[key], key.startswith(DEV_SPEARMAN))
+        Score(name, first.get(key), best[key], key.startswith(DEV_SPEARMAN))
         for name, key in [(chosen, dev_metric(dev).name), *several]
-        if key in first and key in best
+        if key in best
     ]
 
 

@@ -17,7 +17,8 @@ CHECKPOINTS = "checkpoints"
 class TrainingRun:
     """The settings, data and folders of a run.
 
-    early_stopping: whether a sweep decides after every dev check if the run continues. part_rows:
+    early_stopping: whether a sweep decides after every dev check if the run continues.
+    check_before: whether there is a dev check before the first step. part_rows:
     number of rows of each part of a streamed corpus. profile: folder of the profile. kept: what a
     successful run keeps.
     """
@@ -27,6 +28,7 @@ class TrainingRun:
     dev: DevSets
     output: Path
     early_stopping: bool = False
+    check_before: bool = True
     part_rows: tuple[int, ...] | None = None
     profile: Path | None = None
     kept: KeptFiles = MODEL_ALONE

@@ -74,7 +74,8 @@ def train_worker(job: dict[str, Any]) -> None:
     restore(training)
     warn_slow_precision(training)
     if training.step == 0:
-        _check(training)
+        if job["run"].check_before:
+            _check(training)
     elif not _should_continue(training, wait=0):
         return
     try:

@@ -36,7 +36,10 @@ _PROCESS = WorkerProcess()
 
 @dataclass(frozen=True)
 class Sweep:
-    """Settings that all trials share. baselines: by encoder."""
+    """Settings that all trials share.
+
+    baselines: by encoder. check_before: whether a trial has a dev check before its first step.
+    """
 
     folder: str
     corpus: str
@@ -46,6 +49,7 @@ class Sweep:
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     kept: KeptFiles = MODEL_ALONE
+    check_before: bool = True
     recipe: str = ""
 
 
@@ -80,6 +84,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         tags={TRIAL: config[TRIAL]},
         on_check=_reporter(),
         early_stopping=sweep.early_stopping,
+        check_before=sweep.check_before,
         patience=PATIENCE_SECONDS,
         baseline=sweep.baselines.get(settings.encoder),
         kept=sweep.kept,

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.storage.corpus import Corpus
+from pipelines.training.metrics_log import read_rows
 
 pytestmark = pytest.mark.ray_local
 
@@ -73,6 +74,8 @@ def test_the_result_compares_test_queries_with_the_untouched_encoder(adapted):
     tested = {name: scores["held-out"]["found_first"] for name, scores in result["models"].items()}
     assert tested[result["chosen"]] == max(tested.values())
     assert {row["name"] for row in result["trials"]} == {"denosent-rest", "simcse"}
+    rows = read_rows(output / "trials" / "denosent-rest" / "metrics.jsonl")
+    assert min(rows) == 1, "the baseline is not scored again"
     # Each of the four sentences of a document is a query.
     assert result["documents"]["queries"] == 4 * held_out
     assert result["models"]["untouched"]["held-out"]["queries"] == 4 * held_out // 2

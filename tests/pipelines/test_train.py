@@ -36,7 +36,8 @@ from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
-from pipelines.training.dev_sets import dev_pairs
+from pipelines.train import train
+from pipelines.training.dev_sets import dev_pairs, dev_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.training.profiling import read_sections
 
@@ -228,12 +229,19 @@ def test_a_profile_has_a_trace_and_a_table_with_every_section(profiled, store):
     assert not (output / "checkpoints").exists()
 
 
-def test_two_workers_give_the_curve_of_one(home, line):
-    for workers in (1, 2):
-        assert main(line(f"workers-{workers}", "dropout=0", f"workers={workers}")) == 0
-    one, two = curve(home / "workers-1"), curve(home / "workers-2")
-    assert one == pytest.approx(two, abs=1e-4)
-    assert max(one) - min(one) > 1e-2, "the losses must move for the comparison to mean anything"
+def test_a_dev_check_before_the_first_step_changes_nothing(
+    home, corpus, line, trained, bert_folder
+):
+    """A sweep of an encoder whose score is known leaves it out."""
+    settings = settings_for("quickstart", None, SETTINGS, {"encoder": bert_folder})
+    result = train(
+        settings, corpus, dev_sets(settings, None, None), home / "bare", check_before=False
+    )
+    assert result["dev_spearman_before"] is None
+    assert curve(home / "bare") == curve(trained)
+    assert 0 not in read_rows(home / "bare" / "metrics.jsonl")
+    card = (home / "bare" / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"|  | {result['dev_spearman']:.2f} |" in card
 
 
 def test_a_killed_run_continues_where_it_was(home, line, trained, store, bert_folder):
