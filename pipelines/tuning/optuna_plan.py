@@ -71,7 +71,8 @@ class OptunaPlan(TrialPlan):
     ) -> None:
         samples = samples or DEFAULT_TRIALS
         self._space, self._base, self._seeds = space, base, tuple(seeds)
-        self._draw_seed, self._folder, self._study = draw_seed, Path(), None
+        self._draw_seed, self._folder = draw_seed, Path()
+        self._study: Any = None
         self._axes = {path: optuna_axis(axis) for path, axis in axes_of(space).items()}
         self._distributions = {path: axis.distribution for path, axis in self._axes.items()}
         self._check_space(samples)
