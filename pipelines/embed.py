@@ -139,7 +139,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
     ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
     workers = max(1, min(workers, len(ranges)))
-    report_workers(job.options.workers, workers, len(ranges), "shards")
+    report_workers(job.options.workers, workers, len(ranges), "parts")
     storage = replace(job.storage, metadata=job.metadata)
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)
@@ -180,6 +180,8 @@ def _shown_progress(plan: ReadPlan, ledger: BlockLedger) -> Iterator[None]:
 
     def update() -> None:
         if ledger.update():  # without new records the last line would be repeated
+            # The workers took some seconds to open the encoder, which none of the rest will take.
+            progress.started = time.monotonic() - max(0.0, time.time() - ledger.first)
             show()
 
     with polled(update):
