@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from cotbert_core import __version__
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.prepare import prepare
@@ -28,8 +29,8 @@ def open_or_prepare(
     """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
     reading: the options of `prepare` for further columns, the encoding and the delimiter. The cache
-    key is made of the input files' paths, sizes and times, the tokenizer, the length, the
-    columns, the encoding and the delimiter.
+    key is made of cotbert's version, the input files' paths, sizes and times, the tokenizer, the
+    length, the columns, the encoding and the delimiter.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
@@ -46,10 +47,9 @@ def open_or_prepare(
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
-    facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)
-    # Left out of the key if not given, so that corpora of earlier versions are still found.
-    given = tuple(value for value in (plan.encoding, plan.delimiter) if value is not None)
-    known_by = repr((*facts, *given))
+    facts = (__version__, sources.stamps(plan), load_tokenizer(encoder).hash, max_length)
+    read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
+    known_by = repr((*facts, *read))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")

@@ -75,8 +75,10 @@ def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, monkey
     assert (options["inputs"], options["max_length"]) == ([str(text)], 16)
 
 
-@pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder"])
-def test_what_differs_is_prepared_again(text, prepared, bert_folder, roberta_folder, change):
+@pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder", "version"])
+def test_what_differs_is_prepared_again(
+    text, prepared, bert_folder, roberta_folder, monkeypatch, change
+):
     open_or_prepare(str(text), bert_folder, 16)
     if change == "content":
         stat = text.stat()
@@ -84,6 +86,8 @@ def test_what_differs_is_prepared_again(text, prepared, bert_folder, roberta_fol
         os.utime(text, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     elif change == "time":
         os.utime(text, (1, 1))
+    elif change == "version":
+        monkeypatch.setattr(corpus_cache, "__version__", "99")
     encoder = roberta_folder if change == "encoder" else bert_folder
     column = "title" if change == "column" else "text"
     open_or_prepare(str(text), encoder, 17 if change == "length" else 16, column)
@@ -104,6 +108,8 @@ def test_paired_texts_are_part_of_what_is_known(tmp_path, prepared, bert_folder)
             named = {"augmented_column": augmented, "negative_column": negative}
             open_or_prepare(str(path), bert_folder, 16, **named)
     assert list(map(options_of, prepared)) == [["text", *pair] for pair in pairs]
+    open_or_prepare(str(path), bert_folder, 16, "text,a")
+    assert len(prepared) == len(pairs) + 1, "joined to one text, not a second one"
 
 
 def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, capsys):
