@@ -13,14 +13,24 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import timed
-from benchmarks.harness import machine, machine_line, random_encoder, read_texts, text_parser
+from benchmarks.commands import peak_mib, start_command
+from benchmarks.embedding_under_kills import WORKER
+from benchmarks.harness import (
+    DisagreementError,
+    machine,
+    machine_line,
+    random_encoder,
+    read_texts,
+    text_parser,
+)
 from benchmarks.preparing import recombine
+from pipelines.runtime.processes import descendants, filter_by_title
 
 ROWS = (100_000, 1_000_000)
 # Allowed growth from the smallest to the largest run.
@@ -53,14 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: int) -> Embedded:
     text, output = home / f"{rows}.txt", home / f"vectors-{rows}"
     recombine(texts, rows, text)
-    timed(home, "embed", model, "--input", text, "--output", output, "--workers", workers)
+    words = (model, "--input", text, "--output", output, "--workers", workers)
+    job, driver, worker = start_command(home, "embed", *words), 0.0, 0.0
+    while job.poll() is None:
+        driver = max(driver, peak_mib(job.pid))
+        worker = max([worker, *map(peak_mib, filter_by_title(descendants(job.pid), WORKER))])
+        time.sleep(0.1)
+    if job.returncode:
+        raise DisagreementError(f"embed ended with status {job.returncode}")
     result: dict[str, Any] = json.loads((output / "result.json").read_text(encoding="utf-8"))
-    return Embedded(
-        result["rows"],
-        1e6 / result["sentences_per_second"],
-        result["driver_peak_mib"],
-        result["worker_peak_mib"],
-    )
+    return Embedded(result["rows"], 1e6 / result["sentences_per_second"], driver, worker)
 
 
 def growths(runs: Sequence[Embedded]) -> list[tuple[str, float, float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.commands import peak_mib
 from benchmarks.harness import (
     machine,
     machine_line,
@@ -30,7 +32,6 @@ from benchmarks.harness import (
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings
-from pipelines.embedding.worker import peak_mib
 
 BATCH, CHUNK = 1024, 64
 LAYERS, WIDTH = 4, 128
@@ -92,11 +93,11 @@ def _pass(job: dict[str, Any]) -> None:
     method(small.take(torch.arange(8).numpy())).loss.backward()  # what is made at the first use
     method.zero_grad()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
-    before, started = peak_mib(), time.perf_counter()
+    before, started = peak_mib(os.getpid()), time.perf_counter()
     method(batch).loss.backward()
     seconds = time.perf_counter() - started
     gradient = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
-    found = {"mib": peak_mib() - before, "seconds": seconds, "gradient": gradient}
+    found = {"mib": peak_mib(os.getpid()) - before, "seconds": seconds, "gradient": gradient}
     torch.save(found, job["output"])
 
 

@@ -10,7 +10,7 @@ from pipelines.runtime.progress import print_output
 
 # Keys of result.json that the terminal shows only with --verbose.
 INTERNAL = (
-    *("mfu", "tokens_per_second", "rows_of_this_run", "driver_peak_mib"),
+    *("mfu", "tokens_per_second", "rows_of_this_run"),
     *("mlflow_run_id", "mlflow_parent_run_id"),
 )
 

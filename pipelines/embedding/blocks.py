@@ -96,8 +96,8 @@ class BlockLedger:
     """The totals of the records in the scratch folder.
 
     before: the counts of earlier runs. first, last: times at which this run's first block began and
-    its last ended, which leaves out the start of Ray and of the encoder. peak_mib: most memory of
-    any worker. precisions: number formats in which the encoder computed.
+    its last ended, which leaves out the start of Ray and of the encoder. precisions: number formats
+    in which the encoder computed.
     """
 
     scratch: Path
@@ -105,7 +105,6 @@ class BlockLedger:
     before: Counter[str] = field(default_factory=Counter)
     first: float = float("inf")
     last: float = 0.0
-    peak_mib: float = 0.0
     precisions: set[str] = field(default_factory=set)
     _seen: set[str] = field(default_factory=set)
 
@@ -113,7 +112,7 @@ class BlockLedger:
         """Read the records of earlier runs, which do not count for the rate."""
         self.update()
         self.before = self.counts.copy()
-        self.first, self.last, self.peak_mib = float("inf"), 0.0, 0.0
+        self.first, self.last = float("inf"), 0.0
 
     def update(self) -> bool:
         """Add the new records; return whether there were any."""
@@ -124,7 +123,6 @@ class BlockLedger:
             self.counts.update(record["counts"])
             self.first = min(self.first, record["started"])
             self.last = max(self.last, record["ended"])
-            self.peak_mib = max(self.peak_mib, record["peak_mib"])
             self.precisions |= {record.get("precision")} - {None}
         return bool(new)
 
@@ -144,11 +142,6 @@ class BlockLedger:
         """The number of rows without a vector for each reason."""
         named = ((k, n) for k, n in sorted(self.counts.items()) if k.startswith(SKIPPED))
         return {k.removeprefix(SKIPPED): n for k, n in named}
-
-    @property
-    def padding_waste(self) -> float:
-        """The share of padding in all tokens that the encoder processed."""
-        return self.counts["padding"] / max(1, self.counts["tokens"])
 
     def reasons(self) -> str:
         return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.length_batches import padding
 from cotbert_core.evaluation.passages import Passages, cut_passages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -34,7 +33,7 @@ class Encoded:
 
     rows: (M,) indices of the texts that have a vector. vectors: (M, D) float32, before any
     normalization. long: (M,) whether a text has more tokens than the model reads. duplicates: texts
-    that were there before. counts: tokens, padding. passages: of the M texts.
+    that were there before. counts: those of vocabulary_counts. passages: of the M texts.
     """
 
     rows: np.ndarray
@@ -73,7 +72,7 @@ def encode_block(
     cut, cuts = _passage_ids(encoder, encoded, passage_words)
     with turn or nullcontext():
         every = concatenate([ids, cut]) if len(cut) else ids
-        vectors = _vectors(encoder, every, precision, counts)
+        vectors = encoder.encode_tokens(every, normalize=False, precision=precision)
     vectors, of_passages = vectors[: len(ids)], vectors[len(ids) :]
     if number is not None:
         vectors = weighted_means(vectors, ids.lengths, number)
@@ -96,19 +95,6 @@ def _passage_ids(
         return Ragged.from_lists([]), counts
     ids, number = pieces(encoder.tokenize(list(chain.from_iterable(cut))), encoder.max_length)
     return ids, sums_of_runs(number, counts)
-
-
-def _vectors(
-    encoder: SentenceEncoder, ids: Ragged, precision: Precision, counts: Counter[str]
-) -> np.ndarray:
-    """Return (P, D) vectors of (P,) token lists, and count tokens and padding."""
-    lengths = np.minimum(ids.lengths, encoder.max_length) + encoder.bound.length
-    backbone = encoder.backbone
-    batches = backbone.batch_tokens, None, backbone.start_tokens
-    padded, total = padding(lengths, *batches, packed=backbone.packs)
-    counts["padding"] += padded
-    counts["tokens"] += total
-    return encoder.encode_tokens(ids, normalize=False, precision=precision)
 
 
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

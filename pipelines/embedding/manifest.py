@@ -12,7 +12,6 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.vocabulary_fit import CHARACTERS, TOKENS, UNKNOWN, WORDS
 from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.options import EmbedOptions
-from pipelines.embedding.worker import peak_mib
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
 
@@ -69,7 +68,7 @@ def described(options: EmbedOptions, plan: ReadPlan, metadata: Mapping[str, Any]
 
 
 def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) -> dict[str, Any]:
-    """Return the result of the job; rate, seconds, workers and memory are those of this run."""
+    """Return the result of the job; rate, seconds and workers are those of this run."""
     counts = ledger.counts
     return {
         "rows": counts["rows"],
@@ -79,13 +78,10 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         "truncated": counts["truncated"],
         **{key: counts[key] for key in ("split", "passages") if counts[key]},
         "dimension": dimension,
-        "padding_waste": round(ledger.padding_waste, 4),
         "rows_of_this_run": ledger.new_rows,
         "sentences_per_second": round(ledger.rate, 1),
         "seconds": round(seconds, 3),
         "workers": workers,
-        "driver_peak_mib": round(peak_mib(), 1),
-        "worker_peak_mib": round(ledger.peak_mib, 1),
     }
 
 

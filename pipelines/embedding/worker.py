@@ -5,7 +5,6 @@ The actor writes its vectors itself, so none passes through the driver or Ray's 
 
 from __future__ import annotations
 
-import resource
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -121,7 +120,6 @@ class BlockEmbedder:
             "counts": counts,
             "started": started,
             "ended": time.time(),
-            "peak_mib": peak_mib(),
             "precision": self._precision,
             "skipped": [skipped_row(file, row) for row in bad],
         }
@@ -203,12 +201,3 @@ class BlockEmbedder:
         stored, others, scales = storage.quantize(encoded.vectors, encoded.passages)
         passages = storage.lists(others, encoded.passages.counts)
         return StoredRows(encoded.rows, stored, passages, scales, encoded.long, encoded.duplicates)
-
-
-def peak_mib() -> float:
-    """Return the most memory that this process has held, in MiB."""
-    status = Path("/proc/self/status")
-    if status.is_file():  # Linux: its ru_maxrss includes the process before its exec
-        lines = status.read_text(encoding="utf-8").splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2  # macOS: bytes

@@ -61,30 +61,3 @@ def test_pieces_of_a_long_text_are_averaged_by_their_tokens(encoder):
     cut = encode_block(encoder, TEXTS, "truncate", "fp32")
     assert np.abs(found.vectors[1] - cut.vectors[1]).max() > 0.01
     assert found.long.tolist() == (encoder.tokenize(texts).lengths > LIMIT).tolist()
-
-
-def test_padding_is_what_the_encoder_is_given(encoder, monkeypatch):
-    given, model = [], encoder.backbone.model
-    forward = model.forward
-    monkeypatch.setattr(
-        model, "forward", lambda **k: given.append(k["input_ids"].shape) or forward(**k)
-    )
-    monkeypatch.setattr(type(encoder.backbone), "batch_tokens", 2 * (LIMIT + encoder.bound.length))
-    counts = encode_block(encoder, TEXTS, "truncate", "fp32").counts
-    assert len(given) > 1
-    assert counts["tokens"] == sum(rows * width for rows, width in given)
-    lengths = np.minimum(encoder.tokenize(list(dict.fromkeys(TEXTS))).lengths, LIMIT)
-    real = int((lengths + encoder.bound.length).sum())
-    assert counts["padding"] == counts["tokens"] - real > 0
-
-
-def test_packed_rows_have_no_padding(bert_folder):
-    padded, packed = (
-        encode_block(
-            SentenceEncoder.from_pretrained(bert_folder, max_length=LIMIT, attention=attention),
-            *(TEXTS, "truncate", "fp32"),
-        ).counts
-        for attention in ("auto", "unpadded")
-    )
-    assert padded["padding"] > packed["padding"] == 0
-    assert packed["tokens"] == padded["tokens"] - padded["padding"]

@@ -96,8 +96,6 @@ def test_texts_that_are_cut_are_counted_in_words_unless_all_of_them_is_embedded(
     keys = ("rows", "duplicates", "workers", "truncated", "split")
     assert [results[0].get(key) for key in keys] == [3, 1, 1, 1, None]
     assert [results[1].get(key) for key in keys] == [3, 1, 1, 0, 1]
-    assert 0 < results[0]["padding_waste"] < 1
-    assert results[0]["worker_peak_mib"] > 10
     first, mean = by_id(tmp_path / "0"), by_id(tmp_path / "1")
     np.testing.assert_allclose(first[0], mean[0], atol=1e-5)
     assert np.abs(first[1] - mean[1]).max() > 1e-3
@@ -293,8 +291,8 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
     assert {name: (out / "data" / name).stat().st_mtime_ns for name in parts} == parts
     check_same(out, tmp_path / "quiet")
     assert skipped(out) == skipped(tmp_path / "quiet")
-    of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "workers", "driver_peak_mib")
-    own = [key for key in result if key not in (*of_a_run, "worker_peak_mib")]
+    of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "workers")
+    own = [key for key in result if key not in of_a_run]
     assert {key: result[key] for key in own} == {key: undisturbed[key] for key in own}
     assert (result["rows"], result["rows_of_this_run"]) == (26, 26 - 12)
     assert f"continuing {out}.partial: 12 rows are done" in capsys.readouterr().err
