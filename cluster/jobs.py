@@ -1,7 +1,7 @@
 """Submit a command of this project as a job to a cluster.
 
-Everything is checked before anything is sent: the command, the address, the token, the versions,
-the job's name, and the capacity for its workers.
+The command line, the address, the token, the versions and the job's name are checked before
+anything is sent. Paths, settings and the capacity for workers are checked by the job.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import secrets
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from cluster import command_paths, resource_request
 from cluster.local import running
 from cluster.log_stream import submit_command
 from cluster.package import absolute_variables, passed_variables, write_code
@@ -24,8 +24,13 @@ from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.runtime.progress import say
+from pipelines.storage.paths import SUBMITTED_FROM
 from pipelines.training.resources import MAY_GROW
 
+# Commands that are not submitted.
+LOCAL = ("cluster", "submit")
+# Returns the values that a command line gives; a mistake in it ends as in `cotbert` itself.
+Parse = Callable[[Sequence[str]], Mapping[str, Any]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -59,7 +64,7 @@ def find_address(given: str | None) -> str:
 
 def check(
     command: Sequence[str],
-    line: command_paths.CommandLine,
+    parse: Parse,
     server: JobServer,
     name: str | None,
     environment: Sequence[str] = (),
@@ -67,39 +72,53 @@ def check(
 ) -> Submission:
     """Return the job for a command; UserError if anything is wrong with it.
 
-    line: the functions of the command line. environment: NAME=VALUE, or NAME to pass on this
-    process's value. may_grow: whether the cluster autoscales, so its current capacity is ignored.
+    environment: NAME=VALUE, or NAME to pass on this process's value. may_grow: whether the cluster
+    autoscales, so the job does not look whether it is large enough now.
     """
-    given = command_paths.parse(command, line)
-    request = resource_request.largest_request(given, line.trainings(command[0], given))
-    new, paths = command_paths.absolute(command, line)
+    given = _parsed(command, parse)
     key_variables = (given["key_variable"],) if "key_variable" in given else ()
     variables = absolute_variables(
         {**passed_variables(os.environ, key_variables), **_given(environment)}
     )
-    if name is not None and not _NAME.fullmatch(name):
-        raise UserError(
-            f"the job's name is {name!r}: give letters, digits, '.', '_' and '-', at most 100"
-        )
-    server.check_versions()
-    if name is not None and (existing := server.job(name)) is not None:
-        earlier_command = (existing.get("metadata") or {}).get("command")
-        which = "the same" if earlier_command == _line(new) else "another"
-        raise UserError(
-            f"a job {name!r} already exists ({existing['status'].lower()}), with {which} command: "
-            "give another --name"
-        )
     if may_grow:
         variables.setdefault(MAY_GROW, "1")
-    else:
-        resource_request.check_capacity(command[0], request, server.nodes(), server.address)
+    server.check_versions()
+    _check_name(name, command, server)
     local = running()
     is_local = local is not None and local.address == server.address
     if is_local:
         variables.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
-    notes = _notes(paths, variables, is_local)
+    notes = _notes(variables, is_local)
     made = f"{command[0]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    return Submission(name or made, tuple(new), variables, notes)
+    return Submission(name or made, tuple(command), variables, notes)
+
+
+def _parsed(words: Sequence[str], parse: Parse) -> Mapping[str, Any]:
+    """Return the values of the command's options."""
+    if words[0] == "cotbert":
+        raise UserError("the command begins with 'cotbert': leave that word out")
+    if words[0] in LOCAL:
+        raise UserError(f"{words[0]!r} runs on this machine: submit another command")
+    given = parse(words)
+    if words[0] == "quickstart" and "output" not in given:
+        raise UserError("quickstart has no --output: give a folder that outlives the job")
+    return given
+
+
+def _check_name(name: str | None, command: Sequence[str], server: JobServer) -> None:
+    if name is None:
+        return
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"the job's name is {name!r}: give letters, digits, '.', '_' and '-', at most 100"
+        )
+    if (existing := server.job(name)) is not None:
+        earlier_command = (existing.get("metadata") or {}).get("command")
+        which = "the same" if earlier_command == _line(command) else "another"
+        raise UserError(
+            f"a job {name!r} already exists ({existing['status'].lower()}), with {which} command: "
+            "give another --name"
+        )
 
 
 def _given(environment: Sequence[str]) -> dict[str, str]:
@@ -114,15 +133,13 @@ def _given(environment: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> tuple[str, ...]:
+def _notes(variables: Mapping[str, str], is_local: bool) -> tuple[str, ...]:
     """Return notes for the user about the job's environment."""
     store = variables.get("MLFLOW_TRACKING_URI", "")
     notes = [f"passed on: {', '.join(sorted(variables))}"] if variables else []
     if is_local:
         return tuple(notes)
-    seen = [*paths, *(v for k, v in variables.items() if k == "COTBERT_CACHE")]
-    if seen:
-        notes.append(f"all nodes must see {', '.join(seen)}")
+    notes.append(f"all nodes must see the command's paths; relative ones mean {Path.cwd()}")
     if not store:
         notes.append(
             "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
@@ -139,7 +156,8 @@ def submit(job: Submission, server: JobServer) -> None:
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
         write_code(Path(folder))
-        environment = {"working_dir": folder, "env_vars": job.variables}
+        variables = {**job.variables, SUBMITTED_FROM: os.getcwd()}
+        environment = {"working_dir": folder, "env_vars": variables}
         try:
             client.submit_job(
                 entrypoint=entrypoint,

@@ -138,7 +138,7 @@ def _wait_until_whole(cluster: LocalCluster) -> None:
     while True:
         try:
             server.check_versions()
-            found: Any = len(server.nodes())
+            found: Any = server.live_nodes()
         except UserError as error:
             found = error
         if found == cluster.nodes:

@@ -16,20 +16,20 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
-from cluster.command_paths import CommandLine
 from cotbert_core.errors import UserError, did_you_mean
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 from pipelines.commands import COMMANDS, Command
 from pipelines.commands.examples import EXAMPLES
-from pipelines.commands.training import trainings
 from pipelines.options.completion import SHELLS, completion_script
 from pipelines.options.declare import build
-from pipelines.options.parser import TypeOf, add_arguments
+from pipelines.options.parser import add_arguments
 from pipelines.runtime.progress import print_output, say, set_quiet
 from pipelines.runtime.stop_signals import Stop, stop_signals
+from pipelines.storage.paths import enter_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,12 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
     with stop_signals() as stop:
-        return _run(COMMANDS[given["command_name"]], given | {"command_line": command_line}, stop)
+        return _run(COMMANDS[given["command_name"]], given | {"parse": _given}, stop)
 
 
 def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
     options: Any = None
     try:
+        enter_folder(value for value in given.values() if isinstance(value, Path))
         options = build(command.options, given)
         command.run(options)
     except UserError as error:
@@ -95,20 +96,9 @@ def _fail(message: object, status: int) -> int:
     return status
 
 
-def command_line() -> CommandLine:
-    """Return what `cotbert submit` checks another command by."""
-    return CommandLine(_given, _parser_of, trainings)
-
-
 def _given(words: Sequence[str]) -> dict[str, Any]:
     """Return the values on a command line; the options' defaults are not among them."""
     return vars(build_parser().parse_args(words))
-
-
-def _parser_of(command: str, type_of: TypeOf) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    add_arguments(parser, COMMANDS[command].options, type_of)
-    return parser
 
 
 class _Version(argparse.Action):

@@ -48,7 +48,7 @@ from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
-from pipelines.training.resources import check_gpus
+from pipelines.training.resources import check_capacity
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess
@@ -108,7 +108,7 @@ def train(
         on_all_nodes(output, (corpus.path, *settings.encoders.values()), verbose),
         locked_output(output, patience),
     ):
-        check_gpus(settings)
+        check_capacity(settings)
         # Another run may have ended, or begun, while this one waited for the lock.
         open_output(output, "run", record, inside)
         _check_metrics(training)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cotbert_core.errors import UserError
 from pipelines.options import shared
-from pipelines.options.declare import GENERAL, Option
+from pipelines.options.declare import Option
 from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:
     from cluster.server import JobServer
 
-JOB, SUBMITTED = "a submitted job", "the job to submit"
+JOB, SUBMITTED, SERVER = "a submitted job", "the job to submit", "the cluster"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submit:
-    """command_line: returns the parser that checks `command`; pipelines.cli passes it."""
+    """parse: returns the values that `command` gives; pipelines.cli passes it."""
 
     command: Annotated[
         tuple[str, ...],
         Option(
             "run this cotbert command with its options, given after `--`; all nodes must see its "
-            "paths, and relative ones are resolved against the current folder",
+            "paths, and relative ones refer to the current folder",
             "COMMAND",
             positional=True,
-            default="one of --status, --logs and --stop",
+            default="none, with one of --status, --logs and --stop",
         ),
     ] = ()
     address: Annotated[
@@ -36,7 +36,7 @@ class Submit:
         Option(
             "use the job server at this address",
             "URL",
-            group=GENERAL,
+            group=SERVER,
             default="RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`",
         ),
     ] = None
@@ -84,7 +84,7 @@ class Submit:
         str | None, Option("stop this job", "ID", group=JOB, exclusive="known", default="no job")
     ] = None
     verbose: shared.Verbose = False
-    command_line: Callable[[], Any]
+    parse: Callable[[Sequence[str]], Mapping[str, Any]]
 
 
 def run(given: Submit) -> None:
@@ -119,9 +119,7 @@ def _check(given: Submit) -> None:
 def _submit(given: Submit, server: JobServer) -> None:
     from cluster import jobs, log_stream
 
-    job = jobs.check(
-        given.command, given.command_line(), server, given.name, given.env, given.may_grow
-    )
+    job = jobs.check(given.command, given.parse, server, given.name, given.env, given.may_grow)
     jobs.submit(job, server)
     jobs.announce(job, server)
     if given.no_wait:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pipelines.options import shared
-from pipelines.options.declare import INPUT, RESOURCES, TRAINING, Option, build
+from pipelines.options.declare import INPUT, RESOURCES, TRAINING, Option
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
     from cotbert_core.settings import TrainSettings
@@ -28,7 +28,7 @@ class CorpusOptions:
         Option(
             "train on this corpus: a prepared one, or raw text (a file, folder or glob), which is "
             "prepared and cached",
-            "DIR",
+            "DIR_OR_TEXT",
             group=INPUT,
             path="input",
         ),
@@ -173,28 +173,3 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
     if training.dev_pairs is not None:
         return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
     return ["evaluate", settings.encoder, model]
-
-
-def trainings(command: str, given: Mapping[str, Any]) -> list[TrainSettings]:
-    """Return the settings of each training that a command starts; none for other commands.
-
-    given: the values on its command line. Raises UserError for an invalid recipe, setting or space.
-    """
-    if command == "pretrain":
-        return [build(CorpusOptions, given).settings(given["recipe"])]
-    if command not in ("train", "compare", "tune"):
-        return []
-    training = build(TrainingOptions, given)
-    return [training.settings(recipe) for recipe in _recipes(command, given)]
-
-
-def _recipes(command: str, given: Mapping[str, Any]) -> list[str]:
-    if command == "compare":
-        from pipelines.recipes import RECIPES
-
-        return [name for name in given["entries"] if name in RECIPES]
-    if "recipe" in given:
-        return [given["recipe"]]
-    from tune_spaces import open_space
-
-    return [open_space(given["space"]).recipe]

@@ -18,11 +18,10 @@ from pipelines.options.declare import (
 )
 from pipelines.runtime.progress import say
 
-TypeOf = Callable[[Declared], Callable[[str], Any] | None]
 OnAdded = Callable[[Declared, argparse.Action], None]
 
 
-def value_type(one: Declared) -> Callable[[str], Any] | None:
+def _value_type(one: Declared) -> Callable[[str], Any] | None:
     """Return the function that converts an argument to a value; None keeps the text."""
     return _local_path if one.kind is Path else None if one.kind is str else one.kind
 
@@ -39,7 +38,6 @@ def _local_path(text: str) -> Path:
 def add_arguments(
     parser: argparse.ArgumentParser,
     model: type,
-    type_of: TypeOf = value_type,
     on_added: OnAdded = lambda one, action: None,
 ) -> None:
     """Add the options of a dataclass to a parser that was made without `add_help`.
@@ -61,7 +59,7 @@ def add_arguments(
                 if word not in exclusive:
                     exclusive[word] = group.add_mutually_exclusive_group()
                 where = exclusive[word]
-            on_added(one, _add(where, one, type_of))
+            on_added(one, _add(where, one))
     group.add_argument(
         "-q", "--quiet", action="store_true", help="show only warnings, errors and the result"
     )
@@ -79,11 +77,12 @@ def _place(title: str) -> int:
     return TITLES.index(title) if title in TITLES else len(TITLES)
 
 
-def _add(group: Any, one: Declared, type_of: TypeOf) -> Any:
+def _add(group: Any, one: Declared) -> Any:
     shared: dict[str, Any] = {"default": argparse.SUPPRESS, "help": one.help.replace("%", "%%")}
     if one.kind is bool:
         return group.add_argument(f"--{one.name}", action="store_true", dest=one.field, **shared)
-    shared |= {"metavar": one.option.metavar, "type": type_of(one), "choices": one.choices or None}
+    shared |= {"metavar": one.option.metavar, "type": _value_type(one)}
+    shared["choices"] = one.choices or None
     if one.option.positional:
         return group.add_argument(one.field, nargs=_nargs(one), **shared)
     shared |= {"dest": one.field, "required": one.required}

@@ -53,6 +53,7 @@ def place_workers(
     workers: number of actors, by default one per GPU, or per node if there are no GPUs. shards:
     upper limit of that number. on_gpus: whether the actors compute on GPUs if there are any.
     """
+    nodes = nodes or [Node(1)]  # a cluster whose nodes are still starting
     gpus = sum(node.gpus for node in nodes) if on_gpus else 0
     workers = workers or gpus or len(nodes)
     workers = min(workers, shards or workers)

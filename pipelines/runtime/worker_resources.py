@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 
-from cotbert_core.errors import UserError
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import names_cluster, ray_runs, ray_session
@@ -16,10 +15,10 @@ def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
 
     on_gpus: count only the nodes that have GPUs.
     """
-    return place_workers(_nodes(), workers, on_gpus=on_gpus).threads
+    return place_workers(live_nodes(), workers, on_gpus=on_gpus).threads
 
 
-def _nodes() -> list[Node]:
+def live_nodes() -> list[Node]:
     """Return the live nodes that run tasks, without Ray this machine.
 
     A head node may have no cores for tasks.
@@ -32,13 +31,13 @@ def _nodes() -> list[Node]:
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     lent = [Node(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in alive]
-    return [node for node in lent if node.cpus] or [Node(1)]
+    return [node for node in lent if node.cpus]
 
 
 def has_gpus(verbose: bool = False) -> bool:
     """Return whether a job's workers have GPUs: in the Ray session, at RAY_ADDRESS, or here."""
     with ray_session(verbose) if names_cluster() else nullcontext():
-        return any(node.gpus for node in _nodes())
+        return any(node.gpus for node in live_nodes())
 
 
 def worker_pool(
@@ -50,7 +49,7 @@ def worker_pool(
     the cluster has any. The actors together request all cores but one, which is left for the task
     that feeds them. They still compute on all cores, since that task only sends numbers.
     """
-    nodes = _nodes()
+    nodes = live_nodes()
     placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
     if placed.idle_gpus:
         gpus = sum(node.gpus for node in nodes)
@@ -67,18 +66,3 @@ def worker_pool(
 def available_cores() -> int:
     """Return the number of cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def check_cores(workers: int, cpus: int) -> None:
-    """Raise UserError if the workers request more cores than this machine has, and would hang.
-
-    A cluster at RAY_ADDRESS is not checked, since it may still grow.
-    """
-    if "RAY_ADDRESS" in os.environ:
-        return
-    cores = available_cores()
-    if workers * cpus > cores:
-        raise UserError(
-            f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "
-            f"at most {max(1, cores // cpus)} workers, or name a cluster by RAY_ADDRESS"
-        )

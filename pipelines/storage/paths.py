@@ -1,9 +1,15 @@
-"""The folder for files that can be created again."""
+"""The folder for files that can be created again, and the folder that relative paths refer to."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from cotbert_core.errors import UserError
+
+# The environment variable of a submitted job with the folder in which `cotbert submit` was called.
+SUBMITTED_FROM = "COTBERT_SUBMITTED_FROM"
 
 
 def cache_folder() -> Path:
@@ -11,3 +17,25 @@ def cache_folder() -> Path:
     if "COTBERT_CACHE" in os.environ:
         return Path(os.environ["COTBERT_CACHE"]).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"
+
+
+def enter_folder(paths: Iterable[Path]) -> None:
+    """Go to the folder in which `cotbert submit` was called, if this process is a submitted job.
+
+    The folder is made if it is missing. Raises UserError if that fails, as for a home folder of
+    another machine, and one of the job's `paths` is relative.
+    """
+    folder = os.environ.pop(SUBMITTED_FROM, None)
+    if folder is None:
+        return
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.chdir(folder)
+    except OSError as error:
+        for path in paths:
+            if not path.is_absolute():
+                raise UserError(
+                    f"{str(path)!r} is relative to {folder!r}, where the job was submitted, and "
+                    f"the cluster cannot open that folder ({error.strerror}): give an absolute "
+                    "path that all nodes see"
+                ) from None

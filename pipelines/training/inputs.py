@@ -14,9 +14,9 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
-from pipelines.runtime.worker_resources import check_cores
 from pipelines.storage.corpus import Corpus
 from pipelines.training.documents import check_documents, document_notes, training_rows
+from pipelines.training.resources import check_capacity
 from pipelines.training.sentence_length import cut_notes
 
 
@@ -49,7 +49,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
             f"{rows} sentences{which}: give a smaller batch_size or more sentences"
         )
-    check_cores(settings.workers, settings.cpus_per_worker or 1)
+    check_capacity(settings)
     steps = total_steps(rows, settings)
     if settings.optimizer.warmup_steps >= steps:
         raise UserError(

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
+from pipelines.runtime.placement import Node
 from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import names_cluster, ray_runs
+from pipelines.runtime.worker_resources import live_nodes
 
 POLL_SECONDS = 2.0
 # Set if the cluster autoscales: no job is then refused for a lack of resources.
 MAY_GROW = "COTBERT_MAY_GROW"
 
 
-def check_gpus(settings: TrainSettings) -> None:
-    """Raise UserError if there are fewer GPUs than workers that need one, which would hang."""
-    if settings.gpus_per_worker != 1 or MAY_GROW in os.environ:
+def check_capacity(settings: TrainSettings) -> None:
+    """Raise UserError if the workers would wait for cores or GPUs that the nodes do not have.
+
+    The nodes are those of the Ray session, or this machine; a cluster without a session is not
+    checked. A run with min_workers can start with that number.
+    """
+    if MAY_GROW in os.environ or (names_cluster() and not ray_runs()):
         return
-    there = gpus_there()
-    if there < settings.workers:
-        raise UserError(
-            f"gpus_per_worker is 1 and workers is {settings.workers}, and there are {there} GPUs: "
-            f"give fewer workers, --device cpu (gpus_per_worker=0) to train on CPU cores, or set "
-            f"{MAY_GROW}=1 if the cluster autoscales"
-        )
+    nodes = live_nodes()
+    cpus, gpus = settings.cpus_per_worker or 1, settings.gpus_per_worker or 0
+    capacity = worker_capacity(nodes, cpus, gpus)
+    if capacity >= (settings.min_workers or settings.workers):
+        return
+    there, more = "this machine has", "name a cluster by RAY_ADDRESS"
+    if ray_runs():
+        there, more = "the nodes have", f"set {MAY_GROW}=1 if the cluster autoscales"
+    cores = ", ".join(str(node.cpus) for node in nodes) or "0"
+    raise UserError(
+        f"workers is {settings.workers} with {cpus} core(s) {'and a GPU ' if gpus else ''}each, "
+        f"and {there} {cores} core(s) and {sum(node.gpus for node in nodes)} GPU(s), enough for "
+        f"{capacity}: give fewer workers{', --device cpu' if gpus else ''}, or {more}"
+    )
 
 
 def gpus_there() -> int:
@@ -83,13 +96,9 @@ def fewer_workers(settings: TrainSettings, capacity: int) -> int | None:
 
 def _capacity(settings: TrainSettings, on_gpus: bool) -> int:
     """Return the number of workers that fit on the live nodes."""
-    import ray
-
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return worker_capacity(alive, settings.cpus_per_worker or 1, int(on_gpus))
+    return worker_capacity(live_nodes(), settings.cpus_per_worker or 1, int(on_gpus))
 
 
-def worker_capacity(nodes: Sequence[Mapping[str, Any]], cpus: int, gpus: int) -> int:
+def worker_capacity(nodes: Sequence[Node], cpus: int, gpus: int) -> int:
     """Return the number of workers with `cpus` cores and `gpus` GPUs that fit on the nodes."""
-    wanted = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
-    return sum(min(int(node.get(k, 0)) // n for k, n in wanted.items()) for node in nodes)
+    return sum(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus) for node in nodes)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from functools import partial
 
 import pytest
 from job_server import FakeServer, answers
 
-from cluster import jobs
-from cluster.server import JobServer, Node
+from cluster.server import JobServer
 from cotbert_core.errors import UserError
-from pipelines.cli import command_line, main
+from pipelines.cli import main
 from pipelines.runtime.auth_token import default_path, ensure_token, find_token
 
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
@@ -35,13 +33,13 @@ def refusal(own_place, capsys):
 
 
 def test_a_server_that_fits_is_taken(own_place):
-    with FakeServer(answers(nodes=(0, 8), gpus=1), token="t") as fake:
+    with FakeServer(answers(), token="t") as fake:
         default_path().parent.mkdir(parents=True)
         default_path().write_text("t\n")
         server = JobServer(fake.url + "/")
         server.check_versions()
         assert server.address == fake.url
-        assert server.nodes() == [Node(0, 1), Node(8, 1)]
+        assert server.live_nodes() == 2
         assert server.job("none") is None
 
 
@@ -124,33 +122,6 @@ def test_a_job_of_that_name_is_there(refusal):
         for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
             message = refusal("--name", "mine", address=fake.url, command=(*TRAIN, *more))
             assert f"'mine' already exists (succeeded), with {which} command: give" in message
-
-
-@pytest.mark.parametrize(
-    ("nodes", "more", "text"),
-    [
-        ((2, 2), ("--workers", "8"), "train needs 8 workers at a time with 1 core(s) each"),
-        # Three nodes of two cores have six, and yet no room for two workers of three.
-        ((2, 2, 2), ("--workers", "2", "--set", "cpus_per_worker=3"), "the 3 nodes of"),
-        ((0, 1), ("--workers", "2"), "have 0, 1 CPUs and 0 GPUs in all"),
-    ],
-)
-def test_too_few_cores(refusal, nodes, more, text):
-    with FakeServer(answers(nodes=nodes)) as fake:
-        assert text in refusal(address=fake.url, command=(*TRAIN, *more))
-
-
-def test_too_few_gpus(refusal):
-    """Four of them, and three nodes on which a core is left beside one."""
-    words = (*TRAIN, "--set", "gpus_per_worker=1", "--set", "batch_size=60", "--workers")
-    with FakeServer(answers(nodes=(1, 1, 1, 0), gpus=1)) as fake:
-        message = refusal(address=fake.url, command=(*words, "4"))
-        text = "train needs 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
-        assert text in message
-        assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in message
-        check = partial(jobs.check, line=command_line(), server=JobServer(fake.url), name=None)
-        assert "COTBERT_MAY_GROW" not in check((*words, "3")).variables
-        assert check((*words, "4"), may_grow=True).variables["COTBERT_MAY_GROW"] == "1"
 
 
 def test_a_jobs_state_is_reported(own_place, capsys):

@@ -1,121 +1,51 @@
-"""What is submitted: a command that parses, absolute paths, code and no data."""
+"""What is submitted: a command that parses, its folder, code and no data."""
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from job_server import FakeServer, answers
 
-from cluster import command_paths, jobs, log_stream, package
-from cluster.command_paths import ENCODER_SETTINGS
+from cluster import jobs, log_stream, package
 from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
-from cotbert_core.method_settings import METHOD_SETTINGS
-from pipelines.cli import command_line, main
-from pipelines.commands import COMMANDS
-from pipelines.options.declare import declared
+from pipelines.cli import _given as parse
+from pipelines.cli import main
+from pipelines.storage.paths import SUBMITTED_FROM
+from pipelines.training.resources import MAY_GROW
 
-LINE = command_line()
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
-
-
-@pytest.fixture
-def place(own_place):
-    (own_place / "text.txt").write_text("A man\n")
-    (own_place / "model").mkdir()
-    return own_place
-
-
-@pytest.mark.parametrize(
-    "marked",  # `@` before what becomes absolute
-    [
-        "embed @model --input @text.txt --output @out",
-        "embed bert-base-uncased --input @*.txt --output @out",
-        "embed models:/a@b --input s3://b/x hf:a /x.txt --out @o",
-        "embed @./new --input docstrings:numpy --output @../o",
-        "search /v model --model @model --text @text.txt",
-        "evaluate @model,readout=cls gpt --dev-pairs @p.tsv",
-        "evaluate @model --whiten tasks",
-        "evaluate @model --rank @text.txt",
-        "evaluate @model --flow @text.txt",
-        "evaluate @model --flow tasks",
-        "train quickstart --corpus @text.txt --set encoder=@model --set seed=1 --output @o",
-        "train rankcse-base --corpus @text.txt --set method.teacher=@model --output @o",
-        "prepare --input sick:@model --encoder @model --output @o",
-        "spaces @model",
-        "recipes model",
-    ],
-)
-def test_relative_paths_mean_this_folder(place, marked):
-    def absolute(found):
-        return os.path.normpath(place / found[1])
-
-    path = r"(?<![a-z])@([^\s,]+)"
-    command = re.sub(path, r"\1", marked)
-    new, paths = command_paths.absolute(command.split(), LINE)
-    assert new == re.sub(path, absolute, marked).split()
-    assert {absolute(found) for found in re.finditer(path, marked)} <= set(paths)
-    assert all(os.path.isabs(path) for path in paths)
-    joined = command.replace(" --output ", " --output=").split()
-    assert command_paths.absolute(joined, LINE)[0] == new
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("embed model --input none --output o", "input"),
-        ("train quickstart --corpus none --output o", "corpus"),
-        ("search none query", "embeddings"),
-        ("prepare --input sick:none --encoder x --output o", "input"),
-    ],
-)
-def test_an_input_that_is_not_here_is_refused(place, command, option):
-    with pytest.raises(UserError, match=f"{option} 'none' is not in this folder"):
-        command_paths.absolute(command.split(), LINE)
-
-
-def test_every_setting_that_names_an_encoder_is_known():
-    names = {f"method.{name}" for kind in METHOD_SETTINGS.values() for name in kind.encoders}
-    assert {f"{name}=" for name in {"encoder", *names}} == set(ENCODER_SETTINGS)
-
-
-def test_every_argument_that_may_be_a_path_is_known():
-    """A text that is no path by its type is declared as one, or is plainly something else."""
-    options = [one for command in COMMANDS.values() for one in declared(command.options)]
-    texts = [one for one in options if one.kind is str and not one.choices]
-    assert {one.name for one in texts if one.option.path == "input"} == {
-        *("corpus", "embeddings", "exclude", "flow", "input", "inputs", "rank", "text", "whiten")
-    }
-    assert {one.name for one in texts if one.option.path == "name"} == {
-        *("backward", "encoder", "first", "forward", "model", "models", "name", "second", "set"),
-        "space",
-    }
-    others = {(one.name, one.option.metavar) for one in texts if not one.option.path}
-    words = ("DIR", "FILE", "PATH", "FOLDER", "CORPUS", "MODEL")
-    assert not {name for name, metavar in others if (metavar or name).upper().endswith(words)}
 
 
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("train nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
-        ("pretrain nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
-        ("train quickstart --corpus /c --output /o --set seed", "'seed' is not an assignment"),
-        ("train quickstart --corpus /c --output /o --set method.heat=1", "'method.heat' is unkno"),
-        ("tune nothing --corpus /c --output /o", "space"),
         ("cluster up", "'cluster' runs on this machine"),
         ("cotbert train", "begins with 'cotbert'"),
         ("quickstart", "quickstart has no --output"),
     ],
 )
-def test_a_typo_costs_nothing(own_place, capsys, command, text):
+def test_a_typo_costs_nothing(own_place, command, text):
     """No request is made."""
     with pytest.raises(UserError, match=text):
-        jobs.check(command.split(), LINE, JobServer("http://127.0.0.1:1"), None)
+        jobs.check(command.split(), parse, JobServer("http://127.0.0.1:1"), None)
+
+
+def test_a_job_works_in_the_folder_of_its_submission(own_place, monkeypatch, capsys):
+    """A folder that this machine cannot make is needed only for relative paths."""
+    folder = own_place / "home" / "mine"
+    monkeypatch.setenv(SUBMITTED_FROM, str(folder))
+    assert main(["prepare", "--input", "t", "--encoder", "e", "--output", "o"]) == 2
+    assert Path.cwd() == folder
+    assert "'t' does not exist" in capsys.readouterr().err
+    words = ["prepare", "--input", "t", "--encoder", "e", "--output"]
+    for output, text in (("o", "'o' is relative to '/proc/mine', where"), ("/o", "'t' does not")):
+        monkeypatch.setenv(SUBMITTED_FROM, "/proc/mine")
+        assert main([*words, output]) == 2
+        assert text in capsys.readouterr().err
+        assert Path.cwd() == folder
 
 
 def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
@@ -139,7 +69,7 @@ def test_the_code_travels_and_nothing_else(tmp_path):
     sent = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert {path.parts[0] for path in sent} == set(package.PACKAGES)
     assert {path.suffix for path in sent} == {".py", ".tsv", ".typed"}
-    data = (Path(command_paths.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
+    data = (Path(package.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
     assert {p.name for p in sent if p.suffix == ".tsv"} == {p.name for p in data}
     assert Path("pipelines/cli.py") in sent
     assert not any("__pycache__" in path.parts for path in sent)
@@ -157,20 +87,26 @@ def test_what_of_the_environment_is_passed_on(own_place):
     assert held["MLFLOW_TRACKING_URI"] == f"sqlite:///{own_place}/mlflow.db"
 
 
-def test_a_job_as_it_is_sent(place, monkeypatch):
-    """To a cluster that grows, which is not asked for the cores of its 8 workers."""
+def test_a_job_as_it_is_sent(own_place, monkeypatch):
+    """To a cluster that grows."""
     monkeypatch.setenv("HF_TOKEN", "secret")
-    command = ["train", "quickstart", "--corpus", "text.txt", "--output", "o", "--workers", "8"]
-    with FakeServer(answers(nodes=(1,))) as fake:
-        job = jobs.check(command, LINE, JobServer(fake.url), "mine", ["A=b=c"], may_grow=True)
-        unnamed = jobs.check(command, LINE, JobServer(fake.url), None, may_grow=True)
+    with FakeServer(answers()) as fake:
+        job = jobs.check(TRAIN, parse, JobServer(fake.url), "mine", ["A=b=c"], may_grow=True)
+        unnamed = jobs.check(TRAIN, parse, JobServer(fake.url), None)
+        sent = []
+        client = SimpleNamespace(submit_job=lambda **job: sent.append(job))
+        jobs.submit(job, SimpleNamespace(client=lambda: client))
     assert (job.name, unnamed.name[:6]) == ("mine", "train-")
-    assert job.words[3] == str(place / "text.txt")
-    assert (job.variables["HF_TOKEN"], job.variables["A"]) == ("secret", "b=c")
+    assert sent[0]["entrypoint"] == " ".join(("python -m pipelines.cli", *TRAIN))
+    variables = sent[0]["runtime_env"]["env_vars"]
+    assert (variables["HF_TOKEN"], variables["A"]) == ("secret", "b=c")
+    assert variables[SUBMITTED_FROM] == str(own_place)
+    assert variables[MAY_GROW] == "1"
+    assert MAY_GROW not in unnamed.variables
     assert not any("secret" in note for note in job.notes)
     passed = "A, COTBERT_CACHE, COTBERT_MAY_GROW, HF_HUB_OFFLINE, HF_TOKEN"
     assert job.notes[0] == f"passed on: {passed}"
-    assert job.notes[1] == f"all nodes must see {place}/text.txt, {place}/o, {place}/cache"
+    assert job.notes[1].endswith(f"relative ones mean {own_place}")
     assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set here")
 
 
@@ -184,7 +120,7 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
 )
 def test_names_that_are_none(own_place, options, text):
     with FakeServer(answers()) as fake, pytest.raises(UserError, match=text):
-        jobs.check(TRAIN, LINE, JobServer(fake.url), **{"name": None, **options})
+        jobs.check(TRAIN, parse, JobServer(fake.url), **{"name": None, **options})
 
 
 @pytest.mark.parametrize(

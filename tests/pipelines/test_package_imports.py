@@ -149,15 +149,14 @@ def test_a_cluster_knows_commands_and_no_mathematics():
     assert others == {"ray"}
     assert {n for n in names if of("ray", n) and n.islower()} - {"ray"} == {"ray.job_submission"}
     assert {n for n in names & set(MODULES) if of("cotbert_core", n)} - {"cotbert_core"} == {
-        *("cotbert_core.errors", "cotbert_core.files"),
-        *("cotbert_core.messages.redaction", "cotbert_core.settings"),
+        *("cotbert_core.errors", "cotbert_core.files", "cotbert_core.messages.redaction"),
     }
 
 
-def test_only_two_commands_and_the_command_line_know_the_cluster():
+def test_only_two_commands_know_the_cluster():
     users = {name for name in NAMES if any(of("cluster", o) for o in NAMES[name])}
     users = {name for name in users if of("pipelines", name)}
-    assert users == {"pipelines.cli", *(f"pipelines.commands.{n}" for n in ("cluster", "submit"))}
+    assert users == {"pipelines.commands.cluster", "pipelines.commands.submit"}
 
 
 def test_nothing_is_printed_beside_the_doors():

@@ -14,11 +14,12 @@ from ray.train.v2._internal.exceptions import (
 from cotbert_core.errors import UserError
 from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
+from pipelines.runtime.placement import Node
 from pipelines.training import fitting, resources
 from pipelines.training.failures import is_loss
 from pipelines.training.fitting import TrainingError, fit
 from pipelines.training.resources import (
-    check_gpus,
+    check_capacity,
     fewer_workers,
     takes_gpus,
     worker_capacity,
@@ -67,23 +68,58 @@ def test_workers_train_on_gpus_when_they_shall_or_when_there_are_enough(asked, t
     assert takes_gpus(settings(gpus_per_worker=asked), there) is taken
 
 
-def test_too_few_gpus_and_too_many_min_workers_are_refused(monkeypatch):
-    monkeypatch.setattr(resources, "gpus_there", lambda: 3)
-    message = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
-    with pytest.raises(UserError, match=message):
-        check_gpus(settings(gpus_per_worker=1))
-    for fine in ({"gpus_per_worker": 1, "workers": 3}, {"gpus_per_worker": 0}, {}):
-        check_gpus(settings(**fine))
-    monkeypatch.setenv(resources.MAY_GROW, "1")
-    check_gpus(settings(gpus_per_worker=1))
-    with pytest.raises(UserError, match="min_workers is 5: give at most workers"):
-        settings(min_workers=5)
+@pytest.fixture
+def nodes(monkeypatch):
+    """Let the session's live nodes be these."""
+
+    def live(*sizes):
+        monkeypatch.setattr(resources, "ray_runs", lambda: True)
+        monkeypatch.setattr(resources, "live_nodes", lambda: [Node(*size) for size in sizes])
+
+    return live
 
 
 def test_a_node_fits_a_worker_with_its_cores_and_its_gpu():
-    nodes = [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 4.0}, {"CPU": 2.0}, {"memory": 1.0}]
-    assert worker_capacity(nodes, cpus=2, gpus=0) == 4 + 1 + 1
-    assert worker_capacity(nodes, cpus=1, gpus=1) == 1 + 3
+    there = [Node(8, 1), Node(3, 4), Node(2)]
+    assert worker_capacity(there, cpus=2, gpus=0) == 4 + 1 + 1
+    assert worker_capacity(there, cpus=1, gpus=1) == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "changes", "message"),
+    [
+        ([(2,), (2,)], {"workers": 6}, r"is 6 with 1 core\(s\) each, and the nodes have 2, 2 core"),
+        # Three nodes of two cores have six, and yet no room for two workers of three.
+        ([(2,)] * 3, {"cpus_per_worker": 3, "workers": 2}, r"enough for 0: give fewer"),
+        ([(1, 1)] * 3, {"gpus_per_worker": 1}, r"a GPU each, .* 3 GPU\(s\), enough for 3: give"),
+        ([], {}, r"the nodes have 0 core\(s\)"),
+        ([(2,), (2,)], {}, None),
+        ([(2,)], {"min_workers": 2}, None),
+    ],
+)
+def test_workers_that_would_never_start_are_refused(monkeypatch, nodes, sizes, changes, message):
+    nodes(*sizes)
+    if message is None:
+        check_capacity(settings(**changes))
+        return
+    with pytest.raises(UserError, match=message):
+        check_capacity(settings(**changes))
+    monkeypatch.setenv(resources.MAY_GROW, "1")
+    check_capacity(settings(**changes))
+
+
+def test_a_cluster_is_checked_when_it_is_connected_and_this_machine_always(monkeypatch):
+    many = settings(workers=6, cpus_per_worker=4096)
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+    check_capacity(many)
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(UserError, match=r"this machine has .* enough for 0: .* by RAY_ADDRESS"):
+        check_capacity(many)
+
+
+def test_too_many_min_workers_are_refused():
+    with pytest.raises(UserError, match="min_workers is 5: give at most workers"):
+        settings(min_workers=5)
 
 
 # Before Ray knows of a node's death the others fail by it; and by one that failed itself.
