@@ -57,7 +57,7 @@ def set_attention(model: Any, name: str, attention: Attention) -> str:
 def attention_of(model: Any) -> str:
     """Return transformers' name of a model's attention implementation."""
     # private: set_attn_implementation is public, but there is no public getter
-    return str(model.config._attn_implementation)
+    return str(model.config._attn_implementation)  # noqa: SLF001
 
 
 def _register() -> None:

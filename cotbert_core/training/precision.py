@@ -25,8 +25,10 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Return whether the device multiplies bf16 matrices faster than those of fp32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type != "cpu":
+        return False
     # private: torch.cpu.get_capabilities names instructions, not whether oneDNN takes bf16 by them
-    if device.type != "cpu" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001
         return False
     cpu = torch.cpu.get_capabilities()
     return bool(cpu.get("amx_bf16")) or not str(cpu.get("cpu_name")).startswith("Intel")
