@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from cotbert_core.errors import UserError
-from pipelines.storage.resumable_output import try_lock
+from pipelines.storage.resumable_output import locked
 
 # Interval of fsync: a killed process loses nothing, a power cut at most this many seconds.
 SYNC_SECONDS = 1.0
@@ -83,20 +82,10 @@ def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[RewriteLedge
 
     Raises UserError if another process still has it open after `wait` seconds.
     """
-    with path.open("ab") as file:
-        _lock(file, path, wait)
+    lock = locked(path.with_name(f"{path.name}.lock"), repr(str(path)), wait)
+    with lock, path.open("ab") as file:
         content = path.read_bytes()
         file.truncate(content.rfind(b"\n") + 1)
         ledger = RewriteLedger(file, read_ledger(path))
         yield ledger
         ledger.sync()
-
-
-def _lock(file: BinaryIO, path: Path, wait: float) -> None:
-    until = time.monotonic() + wait
-    while not try_lock(file):
-        if time.monotonic() > until:
-            raise UserError(
-                f"{str(path)!r} is being written by another process: wait for it or end it"
-            )
-        time.sleep(0.2)

@@ -9,7 +9,6 @@ next run would write, and the partial folder of another job has no folder of its
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,8 +19,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep, time
-from typing import IO, Any, TextIO
+from typing import Any
+
+from filelock import FileLock, SoftFileLock, Timeout
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
@@ -32,9 +32,6 @@ from pipelines.runtime.ray_log import LOG_FILE
 from pipelines.storage.output_folder import QUEUE_FILES, RUN_FILE, changed_settings
 
 RECORD_FILE = "record.json"
-# The lock is touched every 10 s; a lock of another machine that was not touched for a minute is
-# stale.
-TOUCH_SECONDS, STALE_SECONDS, POLL_SECONDS = 10.0, 60.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -161,60 +158,34 @@ def locked_output(output: Path, patience: float = 0.0) -> AbstractContextManager
 def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock file `path` during the `with` block.
 
-    Raises UserError if another process still has it after `patience` seconds. The lock of a killed
-    process is taken over: on this machine at once, since the system released it with the process;
-    from another machine after STALE_SECONDS without a touch.
+    Raises UserError if another process still has it after `patience` seconds. The system releases
+    the lock of a process that ends in any way. On a file system without locks nothing is locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = _take(path, what, monotonic() + patience)
-    done = threading.Event()
-    threading.Thread(target=_touch, args=(path, done), daemon=True).start()
+    lock = FileLock(path, timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{what} is being written by {_owner(path)}: wait for it, or give another folder"
+        ) from None
+    except OSError as error:
+        say(f"warning: {path} cannot be locked ({error.strerror}): start no second job there")
+    with suppress(OSError):
+        if not isinstance(lock, SoftFileLock):  # which writes the same lines
+            path.write_text(f"{os.getpid()}\n{socket.gethostname()}\n", encoding="utf-8")
     try:
         yield
     finally:
-        done.set()
-        path.unlink(missing_ok=True)
-        file.close()
-
-
-def _take(path: Path, what: str, until: float) -> TextIO:
-    while True:
-        file = path.open("a+", encoding="utf-8")
-        held = not try_lock(file)
-        if not held and not (
-            path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
-        ):
-            file.close()  # its holder removed it after we opened it and before we locked it
-            continue
-        file.seek(0)
-        owner = file.read().strip()
-        host = owner.rpartition(" on ")[2]
-        elsewhere = bool(owner) and host != socket.gethostname()
-        if held or (elsewhere and time() - path.stat().st_mtime < STALE_SECONDS):
-            file.close()
-            if monotonic() < until:
-                sleep(POLL_SECONDS)
-                continue
-            raise UserError(
-                f"{what} is being written by {owner or 'another process'}: wait for it, or give "
-                "another folder" + ("; if it has ended, try again in a minute" if elsewhere else "")
-            )
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        return file
-
-
-def try_lock(file: IO[Any]) -> bool:
-    """Try to lock a file until this process closes it or ends; return whether that succeeded."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _touch(path: Path, done: threading.Event) -> None:
-    while not done.wait(TOUCH_SECONDS):
         with suppress(OSError):
-            os.utime(path)
+            path.unlink()  # before the release: a process that waits for it then makes a new one
+        lock.release()
+
+
+def _owner(path: Path) -> str:
+    """Return in words the process that has a lock."""
+    try:
+        process, host = path.read_text(encoding="utf-8").split("\n")[:2]
+    except (OSError, ValueError):
+        return "another process"
+    return f"process {process} on {host}"
