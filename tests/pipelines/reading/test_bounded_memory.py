@@ -1,14 +1,11 @@
 """Small files that stand for gigabytes: they are read in bounded memory, or refused in plain words.
 
 The limits are a tenth of the real ones, and so are the files. Memory is what Python and Arrow have
-allocated; once it is that of a process of its own with the real limits (measured_reading).
+allocated.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -27,11 +24,9 @@ from pipelines.reading import (
     text_files,
 )
 from pipelines.reading.parquet_batches import batches, decoded
-from pipelines.reading.parquet_pages import pages
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 
-MEASURED = Path(__file__).with_name("measured_reading.py")
 LONG = "x" * 90_000
 # A piece has 1.6 MiB of characters, of which there are some copies.
 MOST_MIB = 25
@@ -59,12 +54,12 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(arrow_readers, "batches", weighed)
 
-    def run(path):
+    def run(path, limit=None):
         found = Counter()
         held[:] = [pa.total_allocated_bytes()]
         tracemalloc.start()
         try:
-            made = plan([str(path)])
+            made = plan([str(path)], limit=limit)
             for shard in made.shards:
                 for piece in read(shard, made):
                     found.update(piece.dropped)
@@ -79,9 +74,10 @@ def measured(monkeypatch):
 
 
 def dictionary(path: Path, rows: int, values=(LONG,)) -> Path:
+    """A file of texts that are stored once; that they are a dictionary is not in its schema."""
     indices = pa.array([n % len(values) for n in range(rows)], pa.int32())
     column = pa.DictionaryArray.from_arrays(indices, pa.array(list(values)))
-    pq.write_table(pa.table({"text": column}), path, compression="zstd")
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", store_schema=False)
     return path
 
 
@@ -127,31 +123,13 @@ def test_a_long_text_in_every_row_of_a_small_file_takes_the_memory_of_a_few(tmp_
     assert found["mib"] < MOST_MIB
 
 
-def test_texts_that_repeat_the_one_before_take_the_memory_of_a_few(tmp_path, measured, monkeypatch):
-    """DELTA_BYTE_ARRAY: 90 MB of text, in a page that holds it once. A batch of it is decoded to
-    6.4 MiB, of which pyarrow makes copies."""
-    path = tmp_path / "a.parquet"
-    encoding = {"text": "DELTA_BYTE_ARRAY"}
-    options = {"compression": "zstd", "use_dictionary": False, "column_encoding": encoding}
-    with pq.ParquetWriter(path, pa.schema([("text", pa.string())]), **options) as writer:
-        writer.write_table(pa.table({"text": [LONG] * 1000}))
-    assert path.stat().st_size < 20_000
-    assert (found := measured(path))["rows"] == 1000
+def test_567_bytes_with_fifteen_gigabytes_of_text_begin_in_little_memory(tmp_path, measured):
+    """Arrow's batch has 8,192 rows of 900 kB; Python has a few of them at a time."""
+    path = dictionary(tmp_path / "a.parquet", 16_384, ["x" * 900_000])
+    assert path.stat().st_size < 1000
+    found = measured(path, limit=50)
+    assert (found["rows"], found["characters"]) == (50, 50 * 900_000)
     assert found["mib"] < MOST_MIB
-    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 30)
-    assert measured(path)["mib"] > 3 * MOST_MIB, "premise: what is held is seen"
-
-
-@pytest.mark.real
-def test_such_a_file_is_prepared_in_bounded_memory(tmp_path, bert_folder):
-    """0.5 GB of text; torch and a text of 900 kB that is tokenized take most of the memory."""
-    path = dictionary(tmp_path / "a.parquet", 600, ["x" * 900_000])
-    words = [sys.executable, str(MEASURED), str(path), bert_folder]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert (found["read"], found["rows"]) == (600, 1)
-    assert found["mib"] < 750
 
 
 def test_what_must_be_held_at_once_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
@@ -159,16 +137,6 @@ def test_what_must_be_held_at_once_is_refused_when_it_is_too_large(tmp_path, mon
     monkeypatch.setattr(text_files, "MOST_CHARACTERS", 20_000)
     with pytest.raises(UserError, match=r"more than 20,000 characters.* give a part of it"):
         text_files.read_texts(str(path))
-
-
-def test_a_page_that_is_too_large_to_be_held_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["word " * 1000] * 400}), path, use_dictionary=False)
-    made = plan([str(path)])
-    assert sum(len(piece.texts) for piece in read(made.shards[0], made)) == 400
-    monkeypatch.setattr(parquet_batches, "PAGE_BYTES", 1 << 20)
-    with pytest.raises(UserError, match=r"a page of 2,00\d,.* bytes in column 'text'.*smaller"):
-        list(read(made.shards[0], made))
 
 
 def test_a_table_that_must_be_held_whole_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
@@ -181,16 +149,11 @@ def test_a_table_that_must_be_held_whole_is_refused_when_it_is_too_large(tmp_pat
 
 
 LISTS = [[1, 2], [], None, [3]] * 500
-DELTA_LENGTHS = "DELTA_LENGTH_BYTE_ARRAY"
 SHAPES = {
     "plain": {"use_dictionary": False},
     "dictionary": {},
-    "pages of version 2": {"data_page_version": "2.0", "data_page_size": 1000},
     "delta": {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
-    "delta lengths": {"use_dictionary": False, "column_encoding": {"text": DELTA_LENGTHS}},
     "dictionary that is given up": {"dictionary_pagesize_limit": 5000, "data_page_size": 2000},
-    "gzip": {"compression": "gzip"},
-    "zstd, statistics in pages": {"compression": "zstd", "write_page_index": True},
 }
 
 
@@ -211,19 +174,6 @@ def test_batches_hold_the_rows_that_pyarrow_reads(tmp_path, monkeypatch, options
         assert max(map(len, parts)) < 512
     else:
         assert {len(batch) for batch in found} == {512, 1500 - 2 * 512, 500}
-
-
-def test_headers_of_pages_tell_all_values_and_bytes(tmp_path):
-    """Against the footer, which pyarrow wrote itself."""
-    path = tmp_path / "a.parquet"
-    texts = [f"text {n}" for n in range(5000)]
-    pq.write_table(pa.table({"text": texts}), path, data_page_size=4000, use_dictionary=False)
-    column = pq.read_metadata(path).row_group(0).column(0)
-    found = list(pages(pa.OSFile(str(path)), column))
-    assert len(found) >= 5
-    assert sum(page.values for page in found) == column.num_values == 5000
-    sizes = sum(page.size for page in found)
-    assert sizes <= column.total_uncompressed_size <= sizes + 200 * len(found)
 
 
 def test_a_damaged_page_is_one_sentence(tmp_path):
