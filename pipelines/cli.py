@@ -151,7 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and their options."""
     parser = _Parser(
         prog="cotbert",
-        description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
+        description="Adapt sentence encoders to unlabelled text.",
     )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="show the program's version number and exit"

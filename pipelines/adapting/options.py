@@ -10,7 +10,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
-from pipelines.options.declare import SEARCH, TRAINING, Option
+from pipelines.options.declare import SCORES, SEARCH, TRAINING, Option
 from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
 from pipelines.reading import docstrings
 
@@ -75,7 +75,12 @@ class AdaptOptions:
     wrapped: shared.Wrapped = False
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: Annotated[
-        int | None, replace(HOLD_OUT, default="1,000 documents, or a tenth if that is less")
+        int | None,
+        replace(
+            HOLD_OUT,
+            help=f"{HOLD_OUT.help}; more than a tenth is refused",
+            default="1,000 documents, or a tenth if that is less",
+        ),
     ] = None
     query: Annotated[Query, QUERY] = "any"
     senteval: Annotated[
@@ -83,10 +88,10 @@ class AdaptOptions:
         replace(
             shared.SENTEVAL,
             help="also score general text, on STS-B in this SentEval folder",
-            default="use --dev-pairs",
+            group=SCORES,
         ),
     ] = None
-    dev_pairs: shared.DevPairs = None
+    dev_pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, group=SCORES)] = None
     candidates: Annotated[
         tuple[str, ...],
         Option(
@@ -111,8 +116,8 @@ class AdaptOptions:
         int,
         replace(
             shared.STEPS,
-            help="train the best candidate for this many steps; weak ones are stopped after a "
-            "sixth and after half of them",
+            help="train the best method for this many steps; weak ones are stopped after a sixth "
+            "and after half of them",
         ),
     ] = 90
     batch_size: Annotated[int, shared.BATCH_SIZE] = 64
@@ -124,11 +129,19 @@ class AdaptOptions:
             "STEPS",
             group=TRAINING,
             unit="steps",
+            default="no pretraining",
         ),
     ] = 0
     seed: Annotated[int, shared.SEED] = 0
     workers: Annotated[int, replace(shared.WORKERS, default="")] = 1
-    max_concurrent: shared.MaxConcurrent = None
+    max_concurrent: Annotated[
+        int | None,
+        replace(
+            shared.MAX_CONCURRENT,
+            help="train this many methods at a time; they share the cores",
+            default="1 method, or as many as the GPUs allow",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         for name in (*self.candidates, *self.without):

@@ -10,7 +10,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
-from pipelines.options.declare import CLEANING, INPUT, MODEL, Option
+from pipelines.options.declare import INPUT, REWRITING, Option
 
 EngineName = Literal["auto", "ctranslate2", "transformers"]
 TranslationPrecision = Literal["auto", "float32", "float16", "int8"]
@@ -76,7 +76,8 @@ class BackTranslation:
     ] = 0
     seed: Annotated[int, replace(shared.SEED, group="")] = 0
     max_length_factor: Annotated[
-        float, Option("write at most this many tokens per source token", "X", unit="tokens")
+        float,
+        Option("write at most this many tokens per source token", "X"),
     ] = 2.0
     batch_tokens: Annotated[
         int | None,
@@ -84,7 +85,7 @@ class BackTranslation:
             "translate batches of this many source tokens",
             "N",
             unit="tokens",
-            default="4096 tokens on a CPU, 32768 on a GPU",
+            default="4,096 tokens on a CPU, 32,768 on a GPU",
         ),
     ] = None
 
@@ -116,7 +117,7 @@ class Limits:
         Option(
             "drop a rewrite with fewer words than this share, 0 to 1, of its source's words",
             "X",
-            group=CLEANING,
+            group=REWRITING,
         ),
     ] = 0.5
     max_ratio: Annotated[
@@ -124,7 +125,7 @@ class Limits:
         Option(
             "drop a rewrite with more words than this many times its source's words",
             "X",
-            group=CLEANING,
+            group=REWRITING,
             unit="times",
         ),
     ] = 2.0
@@ -149,7 +150,7 @@ class AugmentOptions:
         Option("rewrite the sentences of this prepared corpus", "DIR", group=INPUT, path="input"),
     ]
     method: Annotated[
-        Method, Option("rewrite by back-translation or with a language model", group=MODEL)
+        Method, Option("rewrite by back-translation or with a language model", group=REWRITING)
     ]
     limits: Limits = field(default_factory=Limits)
     encoder: Annotated[str | None, replace(shared.ENCODER, default="the corpus's encoder")] = None

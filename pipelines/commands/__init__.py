@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(
         evaluate.Evaluate,
         evaluate.run,
-        "score encoders on STS tasks, transfer tasks, MTEB or graded pairs",
+        "score encoders on STS and transfer tasks, MTEB, graded pairs or held-out documents",
     ),
     "data": Command(data.Data, data.run, "check a folder of SentEval's tasks, or download one"),
     "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),

@@ -22,12 +22,12 @@ class Cluster:
     ]
     nodes: Annotated[
         int | None,
-        Option("start this many nodes", "N", group=RESOURCES, unit="nodes", default="2 nodes"),
+        Option("(up) start this many nodes", "N", group=RESOURCES, unit="nodes", default="2 nodes"),
     ] = None
     cpus_per_node: Annotated[
         int | None,
         Option(
-            "offer this many cores of each node to tasks",
+            "(up) offer this many cores of each node to tasks",
             "N",
             group=RESOURCES,
             unit="cores",

@@ -18,8 +18,8 @@ class Data:
     action: Annotated[
         Literal["check", "fetch"],
         Option(
-            "check that the tasks of a SentEval folder are unchanged since they were published, or "
-            "download them into a new folder and check them",
+            "check that the tasks of a SentEval folder have as many pairs and examples as "
+            "published, or download them into a new folder and check them",
             positional=True,
         ),
     ]
@@ -29,7 +29,7 @@ class Data:
     url: Annotated[
         str | None,
         Option(
-            "download this tar archive of SentEval's tasks",
+            "(fetch) download this tar archive of SentEval's tasks",
             "URL",
             group=INPUT,
             default="the archive of SimCSE's authors on huggingface.co",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,10 @@ from pipelines.options.declare import OUTPUT, Option
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    models: Annotated[tuple[str, ...], MODELS]
+    models: Annotated[
+        tuple[str, ...],
+        replace(MODELS, help=f"{MODELS.help}; later ones are compared with the first"),
+    ]
     options: EvaluateOptions
     output: Annotated[
         Path | None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 EXAMPLES = {
     "quickstart": "cotbert quickstart --output runs/first",
-    "adapt": "cotbert adapt reviews.jsonl --split en --output runs/mine",
+    "adapt": """cotbert adapt tickets.csv --text-column subject,body --split en \\
+      --output runs/mine""",
     "prepare": """cotbert prepare --input texts.csv --text-column body --split en \\
       --encoder bert-base-uncased --output corpus""",
     "augment": """cotbert augment --corpus corpus --method back-translation \\

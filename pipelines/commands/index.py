@@ -18,7 +18,7 @@ class Index:
     embeddings: Annotated[str, EMBEDDINGS]
     format: Annotated[
         Literal["faiss"],
-        Option("write an index of this kind; faiss needs the extra faiss", group=OUTPUT),
+        Option("write an index of this kind; faiss needs the package faiss-cpu", group=OUTPUT),
     ] = "faiss"
     update: Annotated[
         Path | None,

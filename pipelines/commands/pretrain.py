@@ -27,7 +27,12 @@ VOCABULARY = 16_000
 class Pretrain:
     recipe: Annotated[
         str,
-        Option("pretrain by this recipe: mlm-base or mlm-small", "RECIPE", positional=True),
+        Option(
+            "pretrain by this recipe, mlm-base or mlm-small: `cotbert recipes RECIPE` prints its "
+            "values",
+            "RECIPE",
+            positional=True,
+        ),
     ]
     training: CorpusOptions
     new: Annotated[

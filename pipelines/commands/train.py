@@ -22,7 +22,13 @@ PROFILE = Option(
 @dataclass(frozen=True, kw_only=True)
 class Train:
     recipe: Annotated[
-        str, Option("train by this recipe, see `cotbert recipes`", "RECIPE", positional=True)
+        str,
+        Option(
+            "train by this recipe: `cotbert recipes` lists them, and `cotbert recipes RECIPE` "
+            "prints its values",
+            "RECIPE",
+            positional=True,
+        ),
     ]
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None

@@ -38,7 +38,14 @@ class CorpusOptions:
     delimiter: shared.Delimiter = None
     encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPE_VALUE)] = None
     max_steps: Annotated[int | None, replace(shared.STEPS, default=RECIPE_VALUE)] = None
-    batch_size: Annotated[int | None, replace(shared.BATCH_SIZE, default=RECIPE_VALUE)] = None
+    batch_size: Annotated[
+        int | None,
+        replace(
+            shared.BATCH_SIZE,
+            help="train on this many sentences in each step (pretrain: rows of packed tokens)",
+            default=RECIPE_VALUE,
+        ),
+    ] = None
     learning_rate: Annotated[float | None, replace(shared.LEARNING_RATE, default=RECIPE_VALUE)] = (
         None
     )

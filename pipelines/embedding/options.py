@@ -10,7 +10,7 @@ from cotbert_core.choices import Attention, Backend
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
-from pipelines.options.declare import INPUT, OUTPUT, RESOURCES, Option
+from pipelines.options.declare import INPUT, MODEL, OUTPUT, Option
 from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
@@ -85,7 +85,7 @@ class EmbedOptions:
             "also store a vector for each passage of this many words of a longer text, by which "
             "`cotbert search` finds more in long documents",
             "N",
-            group=OUTPUT,
+            group=INPUT,
             unit="words",
             default="one vector for each text",
         ),
@@ -94,8 +94,9 @@ class EmbedOptions:
     attention: Annotated[
         Attention,
         Option(
-            "use this attention; auto is plain on a CPU and the encoder's own on a GPU",
-            group=RESOURCES,
+            "use this attention; auto is plain on a CPU (eager for other families than BERT, "
+            "RoBERTa and XLM-R) and sdpa on a GPU",
+            group=MODEL,
         ),
     ] = "auto"
     encoding: shared.Encoding = None
@@ -105,15 +106,15 @@ class EmbedOptions:
     update: Annotated[
         Path | None,
         Option(
-            "take the vectors of texts that these finished embeddings have, of the same model and "
-            "options, and embed only the others",
+            "take over the vectors of these earlier, finished embeddings of the same model and "
+            "options, and embed only the texts that they lack",
             "DIR",
             group=INPUT,
             default="embed all rows",
         ),
     ] = None
     keep_gone: Annotated[
-        bool, Option("with --update, keep the rows whose ids the input no longer has", group=OUTPUT)
+        bool, Option("with --update, keep the rows whose ids the input no longer has", group=INPUT)
     ] = False
 
     def __post_init__(self) -> None:

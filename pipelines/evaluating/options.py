@@ -12,13 +12,18 @@ from pipelines.options.declare import MODEL, SCORES, Option
 
 Readout = Literal["mask", "cls", "mean", "last", "first-last", "static", "top-tokens"]
 MODELS = Option(
-    "open this model: a trained folder or an encoder NAME, read in its own way, or with "
-    ",template=TEMPLATE or ,readout=READOUT after it; `cotbert evaluate` compares the later ones "
-    "with the first",
+    f"open this model: {shared.MODEL_NAMES}, read in its own way, or with ,template=TEMPLATE or "
+    ",readout=READOUT after it",
     "MODEL",
     positional=True,
     path="name",
 )
+
+
+SAMPLE = (
+    "the sentences of this text file, folder or corpus, or of the scored tasks (the word tasks)"
+)
+SENTEVAL, DEV_PAIRS = (replace(one, group=SCORES) for one in (shared.SENTEVAL, shared.DEV_PAIRS))
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,19 @@ class EvaluateOptions:
     # Both may be given, unlike in training.
     senteval: Annotated[
         Path | None,
-        replace(shared.SENTEVAL, help="score the tasks in this SentEval folder", exclusive=""),
+        replace(SENTEVAL, help="score the tasks in this SentEval folder", exclusive=""),
     ] = None
-    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, exclusive="")] = None
+    pairs: Annotated[Path | None, replace(DEV_PAIRS, exclusive="")] = None
     tasks: Annotated[
         str | None,
         Option(
             "score these tasks: sts, transfer, or any of STS12 to STS16, STS-B, "
             "SICK-R, MR, CR, SUBJ, MPQA, SST2, TREC and MRPC; or mteb (DenoSent's 15 tasks), or "
-            "mteb:NAME,... with names of MTEB or classification, reranking, retrieval; needs the "
-            "extra mteb and the hub",
+            "mteb:NAME,... with names of MTEB or classification, reranking, retrieval, which need "
+            "the package mteb and the hub",
             "TASK,...",
             group=SCORES,
-            default="sts",
+            default="sts with --senteval, else the graded pairs",
         ),
     ] = None
     allow_missing: Annotated[
@@ -94,20 +99,11 @@ class EvaluateOptions:
             default="200 tokens",
         ),
     ] = None
-    denoise: Annotated[
-        Denoise | None,
-        Option(
-            "subtract the vector of the template without a sentence, made by its positions or by "
-            "padding",
-            group=MODEL,
-            default="the model's own",
-        ),
-    ] = None
+    denoise: Annotated[Denoise | None, replace(shared.DENOISE, default="the model's own")] = None
     whiten: Annotated[
         str | None,
         Option(
-            "whiten the vectors with the statistics of this text file, folder or corpus, or of the "
-            "scored sentences: tasks",
+            f"whiten the vectors with the statistics of {SAMPLE}",
             "TEXT",
             group=MODEL,
             path="input",
@@ -127,19 +123,17 @@ class EvaluateOptions:
     rank: Annotated[
         str | None,
         Option(
-            "represent each sentence by how it ranks the sentences of this text file, folder or "
-            "corpus, or the scored sentences (tasks), by similarity",
+            f"represent each sentence by how it ranks, by similarity, {SAMPLE}",
             "TEXT",
             group=MODEL,
             path="input",
-            default="no ranks",
+            default="no ranking",
         ),
     ] = None
     flow: Annotated[
         str | None,
         Option(
-            "map the vectors with a normalizing flow fitted to those of this text file, folder or "
-            "corpus, or to the scored sentences: tasks",
+            f"map the vectors with a normalizing flow fitted to {SAMPLE}",
             "TEXT",
             group=MODEL,
             path="input",
@@ -166,10 +160,17 @@ class GeometryOptions:
     models: Annotated[tuple[str, ...], MODELS]
     senteval: Annotated[
         Path | None,
-        replace(shared.SENTEVAL, help="use the STS-B test pairs in this SentEval folder"),
+        replace(SENTEVAL, help="use the STS-B test pairs in this SentEval folder"),
     ] = None
-    pairs: shared.DevPairs = None
-    corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
+    pairs: Annotated[Path | None, DEV_PAIRS] = None
+    corpus: Annotated[
+        str | None,
+        replace(
+            shared.TEXT_CORPUS,
+            help=f"{shared.TEXT_CORPUS.help}, or of a corpus, whose held-out documents are "
+            "searched too",
+        ),
+    ] = None
     sentences: Annotated[int, shared.SENTENCES] = 5_000
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     precision: shared.EncoderPrecision = "auto"

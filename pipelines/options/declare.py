@@ -19,8 +19,13 @@ from cotbert_core.errors import UserError
 # Titles in `--help`, in this order; "--method NAME" stands before the last two.
 ARGUMENTS, INPUT, CLEANING, MODEL, SCORES = "arguments", "input", "cleaning", "model", "scores"
 TRAINING, SEARCH, SERVICE, RESOURCES = "training", "search", "service", "resources"
+ROWS, HELD_OUT, REWRITING = "sampling and duplicates", "held-out documents", "rewriting"
+SELECTION = "model selection"  # the dev sets that choose a step or a trial
 OUTPUT, GENERAL = "output", "general"
-TITLES = (ARGUMENTS, INPUT, CLEANING, MODEL, SCORES, TRAINING, SEARCH, SERVICE, RESOURCES)
+TITLES = (
+    *(ARGUMENTS, INPUT, CLEANING, ROWS, HELD_OUT, REWRITING, MODEL, SCORES, TRAINING, SELECTION),
+    *(SEARCH, SERVICE, RESOURCES),
+)
 LAST_TITLES = (OUTPUT, GENERAL)
 
 Model = TypeVar("Model")
@@ -92,7 +97,10 @@ class Declared:
         if self.kind is bool or self.default in (MISSING, None, ()):
             return ""
         unit = self.option.unit.removesuffix("s") if self.default == 1 else self.option.unit
-        return f"{self.default} {unit}".strip()
+        comma = "," if unit else ""  # 100,000 rows, but port 8000
+        shown = format(self.default, f"{comma}g") if self.kind is float else self.default
+        shown = format(self.default, comma) if self.kind is int else shown
+        return f"{shown} {unit}".strip()
 
 
 def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:

@@ -23,7 +23,7 @@ class ExportOptions:
     model: Annotated[
         str,
         Option(
-            "export this model: a trained folder or an encoder NAME",
+            f"export this model: {shared.MODEL_NAMES}",
             "MODEL",
             positional=True,
             path="name",
@@ -75,8 +75,8 @@ class QuantizeOptions:
     max_loss: Annotated[
         float,
         Option(
-            "write nothing if a score falls by more than this: Spearman or accuracy x 100, or "
-            "MRR@10 x 100 of held-out documents",
+            "write nothing if a score falls by more than this: Spearman x 100, or MRR@10 x 100 of "
+            "held-out documents",
             "X",
             group=SCORES,
             unit="points",
@@ -84,9 +84,14 @@ class QuantizeOptions:
     ] = 0.5
     senteval: Annotated[
         Path | None,
-        replace(shared.SENTEVAL, help="score the STS tasks in this SentEval folder", exclusive=""),
+        replace(
+            shared.SENTEVAL,
+            help="score the STS tasks in this SentEval folder",
+            group=SCORES,
+            exclusive="",
+        ),
     ] = None
-    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, exclusive="")] = None
+    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, group=SCORES, exclusive="")] = None
     corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
 
     def __post_init__(self) -> None:
@@ -102,7 +107,7 @@ class MergeOptions:
     first: Annotated[
         str,
         Option(
-            "average this model, such as the untouched encoder: a folder or an encoder NAME",
+            f"average this model, such as the untouched encoder: {shared.MODEL_NAMES}",
             "A",
             positional=True,
             path="name",

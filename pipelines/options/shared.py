@@ -14,7 +14,9 @@ from pipelines.options.declare import (
     MODEL,
     OUTPUT,
     RESOURCES,
+    REWRITING,
     SCORES,
+    SELECTION,
     TRAINING,
     Option,
 )
@@ -46,11 +48,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
 RESUME = Option("", obsolete="the same command continues an interrupted job")
 KEEP_CHECKPOINTS = Option(
-    "keep these checkpoints after a successful run: none, the one that model/ was made from, or "
-    "all that were kept during the run (the two newest and the best)",
+    "keep these checkpoints after a successful run: none, the one that model/ was made from "
+    "(best), or the three that are kept during a run, the two newest and the best (all)",
     group=OUTPUT,
 )
-LOG_MODEL = Option("also copy model/ to MLflow's artifact store", group=OUTPUT)
+LOG_MODEL = Option(
+    "also copy model/ to MLflow's artifact store, for machines that do not see the output folder",
+    group=OUTPUT,
+)
 OUTPUT_FOLDER = Option("write into this new or empty folder", "DIR", group=OUTPUT)
 JOB_FOLDER = replace(
     OUTPUT_FOLDER,
@@ -116,9 +121,10 @@ TEXT_CORPUS = Option(
     default="the sentences of the graded pairs",
 )
 SENTENCES = Option("use at most this many sentences", "N", group=INPUT, unit="sentences")
+MODEL_NAMES = "the folder of a model or of a training run, or an encoder NAME"
 MODEL_ADDRESS = Option(
-    "use this model: the folder of a model or of a training run, an encoder NAME, or "
-    "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
+    f"use this model: {MODEL_NAMES}; or, from MLflow, models:/NAME@ALIAS, models:/NAME/VERSION, "
+    "models:/NAME/latest or runs:/ID/NAME",
     "MODEL",
     positional=True,
     path="name",
@@ -126,10 +132,10 @@ MODEL_ADDRESS = Option(
 ENCODER = Option(
     "use this encoder and its tokenizer: a folder or a hub name", "NAME", group=MODEL, path="name"
 )
+TEMPLATE_NAMES = "a name from `cotbert templates`, or a text with [X] for the sentence and [MASK]"
 TEMPLATE = Option(
-    "read the vector at the last mask of this template: a name from `cotbert templates`, or a text "
-    "with [X] for the sentence and [MASK]; without [MASK], e.g. 'query: [X]', only put the text "
-    "around the sentence",
+    f"read the vector at the last mask of this template: {TEMPLATE_NAMES}; without [MASK], e.g. "
+    "'query: [X]', only put the text around the sentence",
     "TEMPLATE",
     group=MODEL,
     default="the model's own",
@@ -154,7 +160,7 @@ BEAM = Option("search with a beam of this many outputs; 1 is greedy search", "N"
 TEMPERATURE = Option(
     "sample at this temperature",
     "X",
-    group=MODEL,
+    group=REWRITING,
     default="beam search for back-translation, the endpoint's own for llm",
 )
 STEPS = Option("train for this many steps", "N", group=TRAINING, flag="--steps", unit="steps")
@@ -177,19 +183,24 @@ MAX_CONCURRENT = Option(
     default="1 trial, or as many as the GPUs allow",
 )
 SENTEVAL = Option(
-    "choose the best on the STS-B dev set in this SentEval folder",
+    "score on dev sets in this SentEval folder: STS-B, or those that the setting `dev` names",
     "DIR",
-    group=SCORES,
+    group=SELECTION,
     exclusive="pairs",
-    default="use --dev-pairs",
+    default="--dev-pairs, or the pairs that come with cotbert",
 )
 DEV_PAIRS = Option(
     "use the graded pairs in this tab-separated file with the columns score, sentence1, sentence2",
     "FILE",
-    group=SCORES,
+    group=SELECTION,
     flag="--dev-pairs",
     exclusive="pairs",
     default="the pairs that come with cotbert",
+)
+DENOISE = Option(
+    "subtract the vector of the empty template, computed with shifted positions or with padding "
+    "tokens",
+    group=MODEL,
 )
 
 HELD_OUT_CORPUS = Option(
@@ -207,7 +218,7 @@ PRECISION_OR_INT8 = replace(
 )
 BACKEND = Option(
     "run the encoder with this library; auto is openvino for a MODEL with an int8 graph (`cotbert "
-    "quantize`) on a machine without GPUs, else torch; openvino needs the extra openvino",
+    "quantize`) on a machine without GPUs, else torch; openvino needs the package openvino",
     group=RESOURCES,
 )
 

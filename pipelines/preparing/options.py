@@ -9,7 +9,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import at_least
-from pipelines.options.declare import CLEANING, INPUT, OUTPUT, Option
+from pipelines.options.declare import HELD_OUT, INPUT, MODEL, ROWS, Option
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
@@ -30,14 +30,14 @@ HOLD_OUT = Option(
     "a sentence of each must find the rest of it; without --documents, one half of a long sentence "
     "must find the other",
     "N",
-    group=OUTPUT,
+    group=HELD_OUT,
     unit="documents",
     default="hold out none",
 )
 QUERY = Option(
     "take any sentence of a held-out document (chosen by hash) or the first one as its query, of "
     "the sentences with 5 words or more",
-    group=OUTPUT,
+    group=HELD_OUT,
 )
 
 
@@ -53,9 +53,9 @@ class PrepareOptions:
     max_length: Annotated[
         int,
         Option(
-            "cut a sentence to this many tokens, special tokens not counted",
+            "truncate a sentence to this many tokens, special tokens not counted",
             "N",
-            group=CLEANING,
+            group=MODEL,
             unit="tokens",
         ),
     ] = 32
@@ -65,7 +65,7 @@ class PrepareOptions:
         Option(
             "keep a random sample of this many sentences, the same in every run",
             "N",
-            group=CLEANING,
+            group=ROWS,
             unit="sentences",
             default="keep all",
         ),
@@ -74,7 +74,7 @@ class PrepareOptions:
         Literal["drop", "fail"],
         Option(
             "drop and count a row that is not valid UTF-8, JSON or text, or stop with an error",
-            group=CLEANING,
+            group=INPUT,
         ),
     ] = "drop"
     augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
@@ -85,7 +85,7 @@ class PrepareOptions:
             "drop the sentences that occur in these text, csv or tsv files or folders, e.g. an "
             "evaluation set, ignoring case, punctuation and white space",
             "FILE",
-            group=CLEANING,
+            group=ROWS,
             path="input",
             default="drop none",
         ),
@@ -93,10 +93,10 @@ class PrepareOptions:
     near_duplicates: Annotated[
         float | None,
         Option(
-            "keep one of the texts whose Jaccard similarity, over 5-letter shingles, is at least "
-            "this, 0.3 to 0.99",
+            "keep one text of each group of near duplicates, whose Jaccard similarity over "
+            "5-letter shingles is at least this, 0.3 to 0.99",
             "SIMILARITY",
-            group=CLEANING,
+            group=ROWS,
             default="keep all",
         ),
     ] = None

@@ -9,7 +9,7 @@ from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
-from pipelines.options.declare import INPUT, MODEL, SEARCH, Option
+from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
 EMBEDDINGS = Option(
     "read the vectors that `cotbert embed` wrote into this folder",
@@ -113,11 +113,11 @@ class IndexOptions:
         Option(
             "build the index that this FAISS factory string describes, e.g. IVF1024,Flat or HNSW32",
             "STRING",
-            group=SEARCH,
+            group=OUTPUT,
         ),
     ] = "Flat"
     sample: Annotated[
-        int, Option("train the index on a sample of this many rows", "N", group=SEARCH, unit="rows")
+        int, Option("train the index on a sample of this many rows", "N", group=OUTPUT, unit="rows")
     ] = 100_000
     seed: Annotated[int, shared.SEED] = 0
 

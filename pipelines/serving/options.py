@@ -10,7 +10,7 @@ from typing import Annotated
 from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.checks import at_least
-from pipelines.options.declare import INPUT, RESOURCES, SERVICE, Option
+from pipelines.options.declare import RESOURCES, SERVICE, Option
 
 TOKEN_VARIABLE = "COTBERT_SERVE_TOKEN"
 MOST_PORT = 65_535
@@ -44,10 +44,10 @@ class ServeOptions:
         ),
     ] = None
     max_texts: Annotated[
-        int, Option("refuse a request with more texts", "N", group=INPUT, unit="texts")
+        int, Option("refuse a request with more texts", "N", group=SERVICE, unit="texts")
     ] = 2048
     max_body_mb: Annotated[
-        int, Option("refuse a request with a larger body", "N", group=INPUT, unit="megabytes")
+        int, Option("refuse a request with a larger body", "N", group=SERVICE, unit="megabytes")
     ] = MAX_BODY_MB
     replicas: Annotated[
         int | None,

@@ -33,19 +33,17 @@ class TokensOptions:
         ),
     ] = EXAMPLES
     template: Annotated[
-        str | None, replace(shared.TEMPLATE, default="the model's own, else PromptBERT's")
+        str | None,
+        replace(
+            shared.TEMPLATE,
+            help=f"show the tokens at the last mask of this template: {shared.TEMPLATE_NAMES}",
+            default="the model's own, else PromptBERT's",
+        ),
     ] = None
     top: Annotated[
         int, Option("show this many tokens for each sentence", "N", group=OUTPUT, unit="tokens")
     ] = 5
-    denoise: Annotated[
-        Literal["position", "pad"],
-        Option(
-            "subtract the vector of the empty template, computed with shifted positions or with "
-            "padding tokens",
-            group=MODEL,
-        ),
-    ] = "position"
+    denoise: Annotated[Literal["position", "pad"], shared.DENOISE] = "position"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipelines.cli import COMMANDS, build_parser, main
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.options.declare import (
     GENERAL,
+    Declared,
     Option,
     build,
     declared,
@@ -54,6 +55,20 @@ def test_defaults_in_words_are_those_of_the_code():
     shown = {one.name: one.option.default for one in declared(EvaluateOptions)}
     assert shown["frequent-count"] == f"{FeatureOptions().frequent} tokens"
     assert shown["top-k"] == f"{FeatureOptions().top_k} tokens"
+
+
+def test_numbers_have_commas_and_no_needless_fraction():
+    shown = {
+        (int, 100_000, "rows"): "100,000 rows",
+        (int, 1, "rows"): "1 row",
+        (float, 2.0, "times"): "2 times",
+        (float, 6e-5, ""): "6e-05",
+        (int, 8000, ""): "8000",
+        (str, "text", ""): "text",
+    }
+    for (kind, default, unit), text in shown.items():
+        one = Declared("n", Option("take", "N", unit=unit), kind, False, (), default)
+        assert one.help == f"take (default: {text})"
 
 
 def test_an_old_name_still_works_and_warns(capsys):
