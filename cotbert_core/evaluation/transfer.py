@@ -8,22 +8,22 @@ the other nine, and its regularisation is chosen by 10 folds inside those nine. 
 it by 10 folds of the training part, SST2 by its dev part.
 
 There is one difference: SentEval uses scikit-learn's liblinear (one class against the rest, with a
-penalised intercept), and this module `logistic.fit` (softmax, with a free intercept). The papers'
-tables come from SentEval's other classifier, a torch model without a hidden layer that is trained
-with Adam until its dev accuracy stops rising.
+penalised intercept), and this module its default solver (softmax, with a free intercept). The
+papers' tables come from SentEval's other classifier, a torch model without a hidden layer that is
+trained with Adam until its dev accuracy stops rising.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation.logistic import LogisticModel, design, fit
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
 from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,
@@ -32,6 +32,9 @@ from cotbert_core.evaluation.transfer_data import (
     transfer_task_name,
 )
 
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
 __all__ = ["TRANSFER_TASKS", "missing_transfer_tasks", "transfer", "transfer_task_name"]
 
 FOLDS = 10
@@ -39,8 +42,9 @@ SENTEVAL_SEED = 1111
 # Inverse strengths of the L2 penalty (scikit-learn's C), the two ranges of validation.py.
 GRID = tuple(2.0**t for t in range(-2, 4))
 TRAIN_TEST_GRID = tuple(2.0**t for t in range(-1, 6))
+MAX_STEPS = 1000
 
-# Rows from logistic.design (N, D + 1) and labels (N,).
+# Features (N, D) and labels (N,).
 Block = tuple[np.ndarray, np.ndarray]
 
 
@@ -59,9 +63,9 @@ class Outcome:
     unconverged: int = 0
     right: list[np.ndarray] = field(default_factory=list)
 
-    def fit(self, block: Block, regularisation: float) -> LogisticModel:
+    def fit(self, block: Block, regularisation: float) -> LogisticRegression:
         model = fit(*block, regularisation)
-        self.unconverged += not model.converged
+        self.unconverged += bool(model.n_iter_.max() >= MAX_STEPS)
         return model
 
     def choose(self, splits: Iterable[tuple[Block, Block]], grid: Sequence[float]) -> float:
@@ -69,7 +73,7 @@ class Outcome:
 
         Means are rounded to two decimals as in SentEval; the smallest C wins ties.
         """
-        scores = [[self.fit(train, c).accuracy(*dev) for c in grid] for train, dev in splits]
+        scores = [[100 * self.fit(train, c).score(*dev) for c in grid] for train, dev in splits]
         means = np.mean(scores, axis=0).round(2)
         best = int(means.argmax())
         self.regularisation.append(grid[best])
@@ -83,6 +87,16 @@ class Outcome:
         self.right.append(predicted == labels)
         self.accuracy.append(100 * float(self.right[-1].mean()))
         self.f1.append(100 * f1(predicted, labels))
+
+
+def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> LogisticRegression:
+    """Return the classifier of features (N, D) with labels (N,). regularisation: C."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the outcome counts them
+        return LogisticRegression(C=regularisation, max_iter=MAX_STEPS).fit(rows, labels)
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
@@ -154,7 +168,7 @@ def transfer(
 
     Every distinct sentence of all tasks is encoded once; one core is used. Raises UserError before
     encoding for an unknown or missing task, a line without a label or a class that is too small
-    for the folds; after encoding for vectors that are not finite.
+    for the folds.
     """
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
@@ -180,14 +194,13 @@ def _score(
 ) -> Transferred:
     from threadpoolctl import threadpool_limits
 
-    features = [_features([next(vectors) for _ in part.sides]) for part in parts.values()]
+    blocks = {
+        name: (_features([next(vectors) for _ in part.sides]), part.labels)
+        for name, part in parts.items()
+    }
     outcome = Outcome()
     # Threads do not speed up products of this size.
     with threadpool_limits(1):
-        blocks = {
-            name: (rows, part.labels)
-            for (name, part), rows in zip(parts.items(), design(*features), strict=True)
-        }
         PROTOCOLS[TRANSFER_TASKS[task].protocol](blocks, seed, outcome)
     train, test = parts["train"], parts.get("test", parts["train"])
     scores = {
