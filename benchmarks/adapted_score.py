@@ -73,7 +73,7 @@ def _padded(both: Peer, texts: Ragged) -> dict[str, Any]:
     """Return texts in token ids as the script's features, with its special tokens."""
     tokenizer = both.model.tokenizer
     begin, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-    rows = [[begin, *ids.tolist(), end] for ids in texts]
+    rows = [[begin, *texts[row].tolist(), end] for row in range(len(texts))]
     padded = tokenizer.pad({"input_ids": rows}, return_tensors="pt")
     return {name: values.to(device()) for name, values in padded.items()}
 

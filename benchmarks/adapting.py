@@ -67,7 +67,8 @@ def _method(precision: Precision) -> Method:
 
 def _batch(texts: Pairs) -> Batch:
     tokenizer = load_tokenizer(MINILM)
-    return Batch(*(tokenizer(side, 256) for side in texts))
+    first, rest = texts
+    return Batch(tokenizer(first, 256), tokenizer(rest, 256))
 
 
 class Peer:

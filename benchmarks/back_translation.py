@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -60,7 +61,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     ]
 
 
-def _options(engine: str, precision: str) -> BackTranslation:
+def _options(engine: Any, precision: Any) -> BackTranslation:
     # Both stop at this length: a random model never writes its end token by itself.
     return BackTranslation(engine=engine, precision=precision, beam=1, max_length_factor=1.0)
 
@@ -81,7 +82,7 @@ def _random_model(folder: Path) -> MarianModel:
     (folder / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(known)}))
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(_pieces())
-    files = (str(folder / name) for name in ("source.spm", "target.spm", "vocab.json"))
+    files: list[Any] = [str(folder / n) for n in ("source.spm", "target.spm", "vocab.json")]
     MarianTokenizer(*files, model_max_length=512).save_pretrained(folder)
     torch.manual_seed(0)
     config = MarianConfig(

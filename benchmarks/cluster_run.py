@@ -46,7 +46,12 @@ class ClusterRun:
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.output, self._cluster = output, cluster
-        settings = {"max_steps": steps, "eval_every": every, "batch_size": batch, "workers": 2}
+        settings: dict[str, object] = {
+            "max_steps": steps,
+            "eval_every": every,
+            "batch_size": batch,
+            "workers": 2,
+        }
         settings |= {"optimizer.learning_rate": 1e-4, "precision": "fp32", **more}
         self._words = ["train", "quickstart", "--encoder", str(encoder), "--corpus", str(corpus)]
         self._words += ["--output", str(output), *sets(settings)]

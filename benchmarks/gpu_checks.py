@@ -101,7 +101,8 @@ def method_of(settings: TrainSettings) -> Method:
 def batch_of(setup: Setup, size: int, start: int = 0) -> Batch:
     """Return a batch whose paired texts are its sentences in another order."""
     ids = load_tokenizer(setup.encoder)(setup.texts[start : start + size], 32)
-    return Batch(ids, *(ids.take(np.roll(np.arange(len(ids)), n)) for n in (1, 2)))
+    positive, negative = (ids.take(np.roll(np.arange(len(ids)), n)) for n in (1, 2))
+    return Batch(ids, positive, negative)
 
 
 def gradient_of(settings: TrainSettings, batch: Batch) -> Tensor:

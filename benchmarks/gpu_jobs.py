@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.multiprocessing
+from torch.multiprocessing.spawn import spawn
 
 from benchmarks.commands import sets
 from benchmarks.gpu_checks import (
@@ -43,7 +43,7 @@ def data_parallel(setup: Setup) -> Iterator[Check]:
     size = setup.batch - setup.batch % setup.gpus
     settings = settings_for(setup.encoder, size, dropout=0.0)
     whole = gradient_of(settings, batch_of(setup, size))
-    torch.multiprocessing.spawn(_rank, (setup, settings, size), nprocs=setup.gpus)
+    spawn(_rank, (setup, settings, size), nprocs=setup.gpus)
     for rank in range(setup.gpus):
         found = torch.load(setup.home / f"gradient-{rank}.pt")
         yield below(

@@ -177,7 +177,11 @@ def random_encoder(folder: Path, layers: int, width: int, heads: int) -> Path:
 
     tokenizer = load_tokenizer(MINILM).hf
     torch.manual_seed(0)
-    size = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    size: dict[str, Any] = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
     config = BertConfig(vocab_size=len(tokenizer), intermediate_size=4 * width, **size)
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -123,7 +123,9 @@ def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
 
     def step(number: int) -> None:
-        rows = [{"input_ids": [ends[0], *row.tolist(), ends[1]]} for row in steps[number]]
+        ids = steps[number]
+        lists = (ids[row].tolist() for row in range(len(ids)))
+        rows = [{"input_ids": [ends[0], *row, ends[1]]} for row in lists]
         inputs = {name: value.to(device()) for name, value in collate(rows).items()}
         plain_step(model, optimizer, precision, lambda: model(**inputs).loss)
 

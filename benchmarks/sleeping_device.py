@@ -27,13 +27,12 @@ from cotbert_core.encoder.locations import MINILM
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.embedding.blocks import block_ranges
-from pipelines.embedding.digests import DIGESTS_FOLDER
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading import sources
-from pipelines.reading.data_folder import make_data_folder
+from pipelines.reading.data_folder import DIGESTS_FOLDER, make_data_folder
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors
 from pipelines.runtime.worker_resources import available_cores

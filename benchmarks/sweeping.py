@@ -45,7 +45,15 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         whole, work = [], []
         for number, rate in enumerate(RATES):
             output = home / f"train-{number}"
-            job = ("train", "cot-bert-base", "--corpus", corpus, "--output", output, *encoder)
+            job: tuple[object, ...] = (
+                "train",
+                "cot-bert-base",
+                "--corpus",
+                corpus,
+                "--output",
+                output,
+                *encoder,
+            )
             whole.append(timed(home, *job, *sets({**SETTINGS, RATE: rate})))
             rows = read_rows(output / METRICS_FILE).values()
             work.append(sum(row.get(key, 0.0) for row in rows for key in WORK))

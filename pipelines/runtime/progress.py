@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TextIO
@@ -119,7 +120,7 @@ def clock(seconds: float) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
-def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
+def table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
     """Return rows as columns, the first left-aligned, the others right-aligned.
 
     With a header, columns that are empty in all rows are left out.
