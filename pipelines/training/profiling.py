@@ -73,6 +73,6 @@ def read_sections(output: Path) -> str:
     """Return the rows of a run's table that are no operators."""
     path = output.expanduser() / FOLDER / TABLE_FILE
     if not path.is_file():
-        return "no step was profiled: too few steps were left after the loss of a worker\n"
+        return "no step was profiled: too few were left when the run continued\n"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if re.split("  +", line.strip())[0] in SECTIONS)
