@@ -23,11 +23,12 @@ from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, open_earlier
 from pipelines.reading import hub_datasets, pieces, sources
 from pipelines.reading.formats import kind_of
+from pipelines.reading.manifests import EACH_ROW
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.inference import choose_library
 from pipelines.runtime.progress import say
-from pipelines.searching.embeddings import EACH_ROW, Embeddings
+from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
 

@@ -24,7 +24,7 @@ from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, SCALE_COLUMN, VECTOR_COLUMN
 from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.ids import INT64, STRING
-from pipelines.searching.embeddings import EACH_ROW
+from pipelines.reading.manifests import EACH_ROW
 from pipelines.searching.parts import ELEMENTS
 from pipelines.storage.corpus import MANIFEST_FILE
 

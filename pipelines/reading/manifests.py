@@ -1,78 +1,95 @@
-"""Check the manifest of a corpus or of embeddings before anything in it is used.
+"""Check the manifest of a corpus, of embeddings or of an index before anything in it is used.
 
 The folder may come from elsewhere, so values of a wrong type or an impossible size are refused
-here.
+here. Entries that nothing uses are not checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 
 # The held-out queries of a corpus, and its first part.
 HELD_OUT_FILE, FIRST_PART = "held-out.parquet", "part-000000.parquet"
-# Upper limits: more rows than 63-bit ids can distinguish, more tokens or dimensions than any model.
-MOST_ROWS, MOST_SIZE = 1 << 62, 1 << 20
-_CORPUS_TEXTS = ("encoder", "tokenizer_hash")
-_EMBEDDINGS_TEXTS = ("readout", "template", "denoise", "head", "model_digest", "id_column")
+# The `scale` of embeddings whose int8 vectors have each their own, in a column of that name.
+EACH_ROW = "row"
 
 
-def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
-    """Return the manifest of a corpus; UserError for any other manifest."""
-    _check_object(file, manifest, "a corpus made by `cotbert prepare`")
-    _check_number(file, manifest, "rows", 0, MOST_ROWS)
-    check_tokens(file, {"max_length": 1, "encoder": "-", "tokenizer_hash": "-", **manifest})
-    columns = manifest.get("columns", [])
-    if not isinstance(columns, list) or columns != list(COLUMNS[: len(columns)]):
-        raise _wrong(file, "columns", columns, f"none, or the first of {', '.join(COLUMNS)}")
+def _first_columns(columns: list[str]) -> list[str]:
+    if columns != list(COLUMNS[: len(columns)]):
+        raise ValueError(f"it should be none, or the first of {', '.join(COLUMNS)}")
+    return columns
+
+
+# No more rows than 63-bit ids can distinguish, no more tokens or dimensions than any model has.
+_Rows = Annotated[int, Field(ge=0, le=1 << 62)]
+_Size = Annotated[int, Field(ge=1, le=1 << 20)]
+_Text = Annotated[str, Field(min_length=1)]
+_Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Corpus(BaseModel, strict=True):
+    rows: _Rows
+    columns: Annotated[list[str], AfterValidator(_first_columns)] = []
+    max_length: _Size = 1
+    encoder: _Text = "-"
+    tokenizer_hash: _Text = "-"
+
+
+class _TokenizedCorpus(_Corpus, strict=True):
+    max_length: _Size
+    encoder: _Text
+    tokenizer_hash: _Text
+
+
+class _Embeddings(BaseModel, strict=True):
+    rows: _Rows
+    dimension: _Size
+    model: _Text
+    truncated_from: _Size | None = None
+    passage_words: _Size | None = None
+    scale: Literal["row"] | _Scale | list[_Scale] | None = None
+    precision: _Text = "-"
+    vocabulary: dict[str, int] = {}
+    readout: _Text | None = None
+    template: _Text | None = None
+    denoise: _Text | None = None
+    head: _Text | None = None
+    model_digest: _Text | None = None
+    id_column: _Text | None = None
+
+
+class _Index(BaseModel, strict=True):
+    rows: Annotated[int, Field(ge=1, le=1 << 62)]
+    made_of: _Text
+    embeddings: _Embeddings
+
+
+_KINDS = {
+    "corpus": (_Corpus, "a corpus", "cotbert prepare"),
+    "tokenized corpus": (_TokenizedCorpus, "a corpus", "cotbert prepare"),
+    "embeddings": (_Embeddings, "embeddings", "cotbert embed"),
+    "index": (_Index, "an index", "cotbert index"),
+}
+
+
+def check_manifest(file: Path, manifest: Any, kind: str) -> dict[str, Any]:
+    """Return a manifest; UserError for one that is not of this kind, a key of _KINDS."""
+    model, what, command = _KINDS[kind]
+    try:
+        model.model_validate(manifest if isinstance(manifest, Mapping) else {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        found = "" if isinstance(first["input"], Mapping) else f" is {first['input']!r:.80}"
+        key = ".".join(name for name in map(str, first["loc"]) if name.isidentifier())
+        raise UserError(
+            f"{str(file)!r} is not the manifest of {what}: {key}{found} ({first['msg']}): give a "
+            f"folder of `{command}`, or copy this one again"
+        ) from None
     return dict(manifest)
-
-
-def check_tokens(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise UserError unless a manifest has the tokenizer's fields, which training needs."""
-    _check_number(file, manifest, "max_length", 1, MOST_SIZE)
-    for key in _CORPUS_TEXTS:
-        _check_text(file, manifest, key)
-
-
-def check_embeddings(file: Path, manifest: Any) -> dict[str, Any]:
-    """Return the manifest of embeddings; UserError for any other manifest."""
-    _check_object(file, manifest, "embeddings made by `cotbert embed`")
-    _check_number(file, manifest, "rows", 0, MOST_ROWS)
-    _check_number(file, manifest, "dimension", 1, MOST_SIZE)
-    for key in ("truncated_from", "passage_words"):
-        if manifest.get(key) is not None:
-            _check_number(file, manifest, key, 1, MOST_SIZE)
-    _check_text(file, manifest, "model")
-    for key in _EMBEDDINGS_TEXTS:
-        if manifest.get(key) is not None:
-            _check_text(file, manifest, key)
-    return dict(manifest)
-
-
-def _check_object(file: Path, manifest: Any, what: str) -> None:
-    if not isinstance(manifest, Mapping) or "rows" not in manifest:
-        raise UserError(f"{str(file)!r} is not the manifest of {what}: give such a folder")
-
-
-def _check_number(file: Path, manifest: Mapping[str, Any], key: str, least: int, most: int) -> None:
-    value = manifest.get(key)
-    if type(value) is not int or not least <= value <= most:
-        raise _wrong(file, key, value, f"a whole number from {least} to {most}")
-
-
-def _check_text(file: Path, manifest: Mapping[str, Any], key: str) -> None:
-    if not isinstance(manifest.get(key), str) or not manifest[key]:
-        raise _wrong(file, key, manifest.get(key), "a text")
-
-
-def _wrong(file: Path, key: str, value: Any, rule: str) -> UserError:
-    shown = repr(value)[:80] if isinstance(value, str | int | float | None) else "a list or object"
-    return UserError(
-        f"{str(file)!r} gives {key} as {shown}, and it must be {rule}: copy the folder again or "
-        "create it again"
-    )

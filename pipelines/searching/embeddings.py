@@ -16,12 +16,9 @@ from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
 from pipelines.reading.data_folder import DIGESTS_FOLDER, PASSAGES_COLUMN, part_files
-from pipelines.reading.manifests import check_embeddings
+from pipelines.reading.manifests import EACH_ROW, check_manifest
 from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
-
-# The `scale` of a manifest whose int8 vectors have each their own, in a column of that name.
-EACH_ROW = "row"
 
 
 @dataclass(frozen=True)
@@ -190,14 +187,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"embeddings {str(path)!r} have no {MANIFEST_FILE}: give a finished folder of "
             "`cotbert embed`"
         )
-    manifest = read_json(file)
-    wanted = ("rows", "dimension", "model")
-    if not isinstance(manifest, dict) or not all(key in manifest for key in wanted):
-        raise UserError(
-            f"{str(file)!r} is not the manifest of embeddings: give a folder made by "
-            "`cotbert embed`"
-        )
-    return check_embeddings(file, manifest)
+    return check_manifest(file, read_json(file), "embeddings")
 
 
 def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray | None:
@@ -205,17 +195,12 @@ def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray | None:
 
     None if each row has its own.
     """
-    if manifest.get("scale") == EACH_ROW:
+    scale, dimension = manifest.get("scale"), int(manifest["dimension"])
+    if scale == EACH_ROW:
         return None
-    dimension = int(manifest["dimension"])
-    try:
-        scale = np.asarray(manifest.get("scale"), np.float32)
-        wanted = scale.shape in ((), (1,), (dimension,)) and bool((scale > 0).all())
-    except (TypeError, ValueError):
-        wanted = False
-    if not wanted or not np.isfinite(scale).all():
+    if scale is None or np.size(scale) not in (1, dimension):
         raise UserError(
-            f"embeddings {str(path)!r} are int8 and their {MANIFEST_FILE} has no usable `scale`: "
-            f"it must be a number above 0 or {dimension} of them; embed again"
+            f"embeddings {str(path)!r} are int8 and their {MANIFEST_FILE} has no `scale` of 1 or "
+            f"{dimension} numbers: embed again"
         )
-    return np.broadcast_to(scale, (dimension,))
+    return np.broadcast_to(np.asarray(scale, np.float32), (dimension,))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import Hits
 from cotbert_core.files import read_json
-from pipelines.reading.manifests import check_embeddings
+from pipelines.reading.manifests import check_manifest
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, IDS_FILE, require, unit
@@ -48,12 +48,7 @@ class OpenedIndex:
     def open(cls, path: Path) -> OpenedIndex:
         """Open the folder of an index; UserError for one that is damaged."""
         faiss = require()
-        facts = read_json(path / MANIFEST_FILE)
-        if not isinstance(facts, dict) or not isinstance(facts.get("embeddings"), dict):
-            raise UserError(
-                f"index {str(path)!r} does not name the embeddings it was made of: index them again"
-            )
-        manifest = check_embeddings(path / MANIFEST_FILE, facts["embeddings"])
+        facts = check_manifest(path / MANIFEST_FILE, read_json(path / MANIFEST_FILE), "index")
         try:
             index = faiss.read_index(str(path / FILE))
         except RuntimeError:
@@ -64,8 +59,10 @@ class OpenedIndex:
         clusters = faiss.try_extract_index_ivf(index)
         if clusters is not None and clusters.nprobe == 1:
             clusters.nprobe = max(LEAST_CLUSTERS, clusters.nlist // SHARE_OF_CLUSTERS)
-        made_of, rows = Path(str(facts["made_of"])), int(facts["rows"])
-        return cls(path, manifest, made_of, rows, "ids" in facts, "passages" in facts, index)
+        made_of, manifest = Path(facts["made_of"]), facts["embeddings"]
+        return cls(
+            path, manifest, made_of, facts["rows"], "ids" in facts, "passages" in facts, index
+        )
 
     @property
     def dimension(self) -> int:

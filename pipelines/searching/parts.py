@@ -52,33 +52,17 @@ def check_columns(
     part: Path, schema: pa.Schema, manifest: Mapping[str, Any], first: pa.Schema
 ) -> None:
     """Raise UserError unless a part has the columns of the manifest and the first part's schema."""
-    names = schema.names
-    kind = _type_of(schema, "id")
-    if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+    size, vector = manifest["dimension"], _type_of(schema, "embedding")
+    fits = schema.equals(first) and vector in [pa.list_(kind, size) for kind in ELEMENTS.values()]
+    ids = _type_of(schema, "id")
+    fits &= pa.types.is_integer(ids) or pa.types.is_string(ids)
+    if manifest.get("passage_words") is not None:
+        fits &= _type_of(schema, PASSAGES_COLUMN) == pa.list_(vector)
+    if not fits:
         raise UserError(
-            f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
-            "`embedding` of lists: embed again"
-        )
-    vector = schema.field("embedding").type
-    if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS.values():
-        raise UserError(
-            f"part {str(part)!r} holds vectors of type {vector}: they must be fixed-size lists of "
-            f"{', '.join(map(str, ELEMENTS.values()))}"
-        )
-    if vector.list_size != manifest["dimension"]:
-        raise UserError(
-            f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
-            f"{MANIFEST_FILE} says {manifest['dimension']}: it is from another job; embed again"
-        )
-    passages = manifest.get("passage_words") is not None
-    if passages and _type_of(schema, PASSAGES_COLUMN) != pa.list_(vector):
-        raise UserError(
-            f"part {str(part)!r} lacks a column `{PASSAGES_COLUMN}` of lists of such vectors, of "
-            f"which {MANIFEST_FILE} speaks: it is from another job; embed again"
-        )
-    if not schema.equals(first):
-        raise UserError(
-            f"part {str(part)!r} has other columns or types than the first part: embed again"
+            f"part {str(part)!r} does not fit {MANIFEST_FILE} or the first part: it must have ids "
+            f"of whole numbers or text, vectors of {size} {', '.join(ELEMENTS)}, and the same "
+            "columns as the others; embed again"
         )
 
 

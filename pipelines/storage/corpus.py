@@ -27,7 +27,7 @@ from cotbert_core.files import read_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import COLUMNS, Batch
 from pipelines.reading.data_folder import part_files
-from pipelines.reading.manifests import check_corpus, check_tokens
+from pipelines.reading.manifests import check_manifest
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
@@ -58,7 +58,7 @@ class Corpus:
                 f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
                 "text itself, or a folder made by `cotbert prepare`"
             )
-        return cls(path, check_corpus(path / MANIFEST_FILE, manifest))
+        return cls(path, check_manifest(path / MANIFEST_FILE, manifest, "corpus"))
 
     def __len__(self) -> int:
         return int(self.manifest["rows"])
@@ -98,7 +98,7 @@ class Corpus:
 
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
-        check_tokens(self.path / MANIFEST_FILE, self.manifest)
+        check_manifest(self.path / MANIFEST_FILE, self.manifest, "tokenized corpus")
         if self.manifest["tokenizer_hash"] != tokenizer_hash:
             raise UserError(
                 f"corpus {str(self.path)!r} was tokenized for {self.manifest['encoder']!r}, whose "

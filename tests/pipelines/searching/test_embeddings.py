@@ -144,33 +144,31 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
         with pytest.raises(UserError, match=message):
             Embeddings.open(folder)
 
-    write_part(part, ids[26:], vectors[26:, :5])
-    check_refused("part-000002.*' holds vectors of 5 dimensions and manifest.json says 6")
-    write_part(part, ids[26:], vectors[26:].astype(np.float16))
-    check_refused("part-000002.*' has other columns or types than the first")
-    write_part(part, ids[26:], vectors[26:], {"text": ["t"] * 14})
-    check_refused("part-000002.*' has other columns or types than the first")
     table = pa.table({"id": ids[26:], "embedding": list(vectors[26:])})
-    pq.write_table(table, part)
-    check_refused("holds vectors of type list<element: float>: they must be fixed-size lists")
-    pq.write_table(table.drop_columns(["id"]), part)
-    check_refused("lacks a column `id` of whole numbers")
+    for write in (
+        lambda: write_part(part, ids[26:], vectors[26:, :5]),
+        lambda: write_part(part, ids[26:], vectors[26:].astype(np.float16)),
+        lambda: write_part(part, ids[26:], vectors[26:], {"text": ["t"] * 14}),
+        lambda: pq.write_table(table, part),
+        lambda: pq.write_table(table.drop_columns(["id"]), part),
+    ):
+        write()
+        check_refused(r"part-000002.*' does not fit manifest\.json or the first part: it must have")
     part.write_bytes(whole[:-9])
     check_refused("part-000002.*' cannot be read")
     part.unlink()
     check_refused(r"hold 26 rows and manifest\.json says 40: parts are missing")
     part.write_bytes(whole)
     assert len(Embeddings.open(folder)) == ROWS
-    change(folder, passage_words=60)
-    check_refused("part-000000.*' lacks a column `passages` of lists of such vectors")
-    change(folder, dimension=7)
-    check_refused("part-000000.*' holds vectors of 6 dimensions and manifest.json says 7")
+    for facts in ({"passage_words": 60}, {"dimension": 7}):
+        change(folder, **facts)
+        check_refused("part-000000.*' does not fit .* vectors of [67] float32, float16, int8, and")
 
 
-@pytest.mark.parametrize("scale", [None, "x", 0, -1.0, [1, 2], [1, 1, 1, 1, 1, float("nan")]])
+@pytest.mark.parametrize("scale", [None, [1, 2]])
 def test_int8_without_a_usable_scale_is_refused(tmp_path, ids, vectors, scale):
     folder = write_folder(tmp_path / "e", ids, vectors.astype(np.int8), scale=scale)
-    with pytest.raises(UserError, match="has no usable `scale`: it must be a number above 0 or 6"):
+    with pytest.raises(UserError, match="has no `scale` of 1 or 6 numbers: embed again"):
         Embeddings.open(folder)
 
 

@@ -31,6 +31,8 @@ EMBEDDINGS = {
     "template": [3, {"text": "[X] [MASK]"}],
     "readout": [[], 3],
     "model_digest": [3],
+    "scale": ["x", 0, -1.0, [1, "2"], [1, float("nan")]],
+    "vocabulary": [{"a": "b"}, 3],
 }
 
 
@@ -41,7 +43,7 @@ def check_hostile(kind, folder, rows, cases):
     for key, values in cases.items():
         for value in values:
             (folder / "manifest.json").write_text(json.dumps(manifest | {key: value}))
-            with pytest.raises(UserError, match=f"gives {key} as .* and it must be .*: copy"):
+            with pytest.raises(UserError, match=rf"is not the manifest of .*: {key}\b.*\): give"):
                 kind.open(folder)
 
 

@@ -222,6 +222,10 @@ def test_keywords_without_texts_and_a_damaged_index_are_refused(tmp_path, bert_f
     capsys.readouterr()
     message = f"is an index, which has none: search the embeddings {str(folder)!r}"
     assert message in failed(capsys, made, "oil", "--keywords")
+    rows = read_json(made / "manifest.json")["rows"]
+    record(made, rows="7")
+    assert "is not the manifest of an index: rows is '7' (" in failed(capsys, made, "oil")
+    record(made, rows=rows)
     (made / "index.faiss").write_bytes((made / "index.faiss").read_bytes()[:40])
     assert "cannot be read by FAISS: copy it again" in failed(capsys, made, "oil")
 
