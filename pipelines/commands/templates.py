@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from pipelines.commands.printing import print_result
+from pipelines.commands.printing import print_result, print_texts
 from pipelines.options import shared
+from pipelines.options.declare import Option
 from pipelines.runtime.progress import print_output
 from pipelines.templates.options import (
     GenerateOptions,
@@ -30,10 +32,7 @@ def tokens(given: Tokens) -> None:
 
     rows = top_tokens_of(given.options)
     lines = [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(HEADER, *lines, strict=True)]
-    for line in (HEADER, ["-" * width for width in widths], *lines):
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print_output("  ".join(cells).rstrip())
+    print_texts([HEADER, *lines])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +51,17 @@ def token_map(given: TokenMap) -> None:
 @dataclass(frozen=True, kw_only=True)
 class SearchTemplate:
     options: TemplateSearchOptions
-    output: shared.JobFolder
-    resume: shared.Resume = False
+    output: shared.OutputFolder
+    resume: Annotated[bool, Option("", obsolete="an interrupted search starts again")] = False
     verbose: shared.Verbose = False
 
 
 def search_template(given: SearchTemplate) -> None:
-    from pipelines.templates.template_search import search_template, shown_table
+    from pipelines.templates.template_ledger import search_table
+    from pipelines.templates.template_search import search_template
 
     result = search_template(given.options, given.output)
-    print_output(shown_table(given.output, SHOWN), end="\n\n")
+    print_output(search_table(result.pop("rows"), result["best_template"], SHOWN), end="\n\n")
     print_result(result)
 
 

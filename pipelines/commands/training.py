@@ -175,8 +175,9 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
     if settings.dev == "own":
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
     if training.senteval is not None:
-        asked = ["evaluate", settings.encoder, model, "--senteval", training.senteval]
-        return [*asked, "--allow-missing"]  # a training needs only the dev set
+        # A training needs only the dev set, so other tasks may be missing.
+        tasks = ("--senteval", training.senteval, "--allow-missing")
+        return ["evaluate", settings.encoder, model, *tasks]
     if training.dev_pairs is not None:
         return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
     return ["evaluate", settings.encoder, model]

@@ -39,7 +39,6 @@ from pipelines.reports import html_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
-from pipelines.templates import token_map_plots
 from pipelines.templates.options import TokenMapOptions, TokensOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -158,13 +157,15 @@ def _write_map(
     counted: TokenCounts,
     tied: bool | None,
 ) -> dict[str, Any]:
+    from pipelines.templates.token_map_plots import token_map as map_plot  # matplotlib: 0.4 s
+
     kinds = _kinds(tokenizer, len(table))
     shown = np.array([i for i, kind in enumerate(kinds) if kind is not None])
     of_shown = [kind for kind in kinds if kind is not None]
     counts = np.zeros(len(table), np.int64)
     counts[: len(counted.counts)] = counted.counts
     points, shares = projection(table[shown])
-    picture = token_map_plots.token_map(points, shares, counts[shown], of_shown, counted.name)
+    picture = map_plot(points, shares, counts[shown], of_shown, counted.name)
     by_kind = Counter(of_shown)
     numbers: dict[str, Any] = {
         "encoder": options.encoder,

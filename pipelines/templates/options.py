@@ -82,7 +82,7 @@ class TemplateSearchOptions:
         Path | None,
         Option(
             "try the texts in this file, one per line, before the sentence; [X] marks the sentence "
-            "if text follows it",
+            "if text or a quote follows it",
             "FILE",
             group=INPUT,
             default="the built-in list",

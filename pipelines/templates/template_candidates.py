@@ -28,8 +28,6 @@ PREFIX_WORDS = (
     *("The sentence of", "The sentence :", "The text of", "The meaning of"),
 )
 DOUBLE_QUOTED, SINGLE_QUOTED = f'"{SLOT}"', f"' {SLOT} '"
-# The opening quote at the end of a prefix, and the quoted sentence that replaces it.
-_CLOSED = {'"': DOUBLE_QUOTED, "'": SINGLE_QUOTED}
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ def read_relations(path: Path) -> tuple[str, ...]:
 
 
 def read_prefixes(path: Path) -> tuple[str, ...]:
-    """Read prefixes, one per line, with or without [X] (see `complete_prefix`)."""
-    return _read_choices(path, "prefixes", complete_prefix)
+    """Read prefixes, one per line; [X] is added at the end of one without it."""
+    return _read_choices(path, "prefixes", _prefix)
 
 
 def read_templates(path: Path) -> tuple[str, ...]:
@@ -91,16 +89,14 @@ def read_templates(path: Path) -> tuple[str, ...]:
     return _read_choices(path, "templates", lambda line: resolve_template(line).require_mask().text)
 
 
-def complete_prefix(line: str) -> str:
-    """Return a prefix with [X], which is added at its end if missing, in quotes if one is open.
-
-    `This sentence : "` becomes `This sentence : "[X]"`.
-    """
-    if SLOT not in line:
-        closed = _CLOSED.get(line[-1])
-        return line[:-1] + closed if closed else f"{line} {SLOT}"
-    if line.count(SLOT) > 1:
-        raise UserError(f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once")
+def _prefix(line: str) -> str:
+    if SLOT not in line and line[-1] not in "\"'":
+        return f"{line} {SLOT}"
+    if line.count(SLOT) != 1:
+        raise UserError(
+            f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once, between its quotes "
+            "if it has any"
+        )
     return line
 
 

@@ -39,16 +39,12 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
 
 
 class TemplateLedger:
-    """The file of scored templates, one per line; an incomplete last line is dropped."""
+    """The scored templates, in memory and in a file with a line for each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows: list[dict[str, Any]] = []
-        if path.is_file():
-            lines, newline, _ = path.read_bytes().rpartition(b"\n")
-            path.write_bytes(lines + newline)
-            self.rows = [json.loads(line) for line in lines.decode().split("\n") if line]
-        self._scores = {row["template"]: row["spearman"] for row in self.rows}
+        self._scores: dict[str, float | None] = {}
 
     def __contains__(self, template: str) -> bool:
         return template in self._scores
@@ -60,7 +56,7 @@ class TemplateLedger:
 
     def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
         """Write a score to disk and return its row."""
-        row = {
+        row: dict[str, Any] = {
             "number": len(self.rows) + 1,
             "template": template,
             "stage": stage,
@@ -83,14 +79,14 @@ class Scorer:
     ) -> None:
         self._score, self._ledger, self._run = score, ledger, run
         self._progress = Progress("search", most, "template")
-        self._progress.start_at(len(ledger.rows))
 
     def __call__(self, text: str, stage: str) -> float:
         if text not in self._ledger:
             started = time.perf_counter()
             value = self._score(text)
             row = self._ledger.add(text, stage, value, time.perf_counter() - started)
-            self._run.metrics(metrics_of(row), row["number"])
+            if row["spearman"] is not None:
+                self._run.metrics({DEV_SPEARMAN: value}, row["number"])
             self._progress.show(row["number"], f"{value:.2f}  {text}", always=True)
         return self._ledger[text]
 
@@ -111,8 +107,3 @@ def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None)
 
 def _rank(row: dict[str, Any]) -> float:
     return -math.inf if row["spearman"] is None else float(row["spearman"])
-
-
-def metrics_of(row: dict[str, Any]) -> dict[str, float]:
-    """Return the metrics of a row for MLflow."""
-    return {} if row["spearman"] is None else {DEV_SPEARMAN: row["spearman"]}

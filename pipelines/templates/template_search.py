@@ -7,8 +7,6 @@ The vector of a sentence is read at the template's last mask. The output folder 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,20 +15,12 @@ from typing import Any
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.files import write_json, write_text
 from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.tokenizing import is_byte_level
 from pipelines.recording import tracking
-from pipelines.storage.output_folder import (
-    RESULT_FILE,
-    SETTINGS_FILE,
-    check_output,
-    earlier_run,
-    open_output,
-    require_empty,
-)
-from pipelines.storage.resumable_output import locked_output
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
 from pipelines.templates import template_candidates
 from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists, default_prefixes
@@ -38,7 +28,6 @@ from pipelines.templates.template_ledger import (
     Scorer,
     TemplateLedger,
     greedy_search,
-    metrics_of,
     search_table,
 )
 from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
@@ -51,34 +40,19 @@ Choices = Lists | tuple[str, ...]
 
 
 def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, Any]:
-    """Score templates and return the result; invalid options raise UserError first."""
-    if not (output / SETTINGS_FILE).is_file():
-        require_empty(output)  # before the encoder is loaded
+    """Score templates; return the result and, as `rows`, the scored templates.
+
+    Invalid options raise UserError first.
+    """
+    output = require_empty(output)  # before the encoder is loaded
     pairs = dev_pairs(options.senteval, options.dev_pairs)
     backbone = load_backbone(options.encoder)
     choices = _choices(options, backbone)
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
-    output = check_output(output, "search", settings)
-    with locked_output(output):
-        open_output(output, "search", settings)
-        return _tracked(options, output, settings, backbone, pairs, choices)
-
-
-def _tracked(
-    options: TemplateSearchOptions,
-    output: Path,
-    settings: dict[str, Any],
-    backbone: Backbone,
-    pairs: Pairs,
-    choices: Choices,
-) -> dict[str, Any]:
-    """Score the templates in the search's MLflow run."""
+    write_json(output / SETTINGS_FILE, settings)
     ledger = TemplateLedger(output / TEMPLATES_FILE)
-    earlier = earlier_run(output)
-    with tracking.tracked_run("search-template", _params(settings), home=output) as run:
-        if run.id != earlier:  # log the earlier scores to a new run
-            run.steps([(row["number"], metrics_of(row)) for row in ledger.rows])
+    with tracking.tracked_run("search-template", _params(settings), output=output) as run:
         tokens = tokenize_pairs(backbone, pairs)
 
         def score(text: str) -> float:
@@ -95,17 +69,14 @@ def _tracked(
         for name in (TABLE_FILE, TEMPLATES_FILE, SETTINGS_FILE):
             run.artifact(output / name)
         write_json(output / RESULT_FILE, result)
-    return result
+    return result | {"rows": ledger.rows}
 
 
 def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
     """Return the text of the best template; the earlier one wins a tie."""
-    try:
-        if isinstance(choices, Lists):
-            return greedy_search(scorer, choices, rounds).text
-        return max(choices, key=lambda text: scorer(text, GIVEN))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("give the same command again to continue") from None
+    if isinstance(choices, Lists):
+        return greedy_search(scorer, choices, rounds).text
+    return max(choices, key=lambda text: scorer(text, GIVEN))
 
 
 def _most(choices: Choices, rounds: int) -> int:
@@ -156,13 +127,11 @@ def _check_fit(backbone: Backbone, choices: Choices) -> None:
 
 
 def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
-    """Return the settings that must not change when a search is continued."""
-    graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
+    """Return the settings of the search, for a file and MLflow."""
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {
         "encoder": absolute_name(options.encoder),
         "dev": dev_name({named: pairs}),
-        "dev_digest": hashlib.sha256(graded.encode()).hexdigest()[:16],
         "dev_pairs": len(pairs),
         "precision": options.precision,
     }
@@ -175,9 +144,3 @@ def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) ->
 def _params(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings for MLflow, lists as their length (their contents are artifacts)."""
     return {k: len(v) if isinstance(v, list) else v for k, v in settings.items()}
-
-
-def shown_table(output: Path, most: int) -> str:
-    """Return the table of a finished search with at most `most` rows per stage."""
-    best = read_json(output / RESULT_FILE)["best_template"]
-    return search_table(TemplateLedger(output / TEMPLATES_FILE).rows, best, most)

@@ -1,4 +1,4 @@
-"""cotbert search-template: the scores themselves, the job, and resuming it."""
+"""cotbert search-template: the scores themselves, and the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cotbert_core.templates.template_texts import TEMPLATES, resolve_template
 from pipelines.cli import main
 from pipelines.templates import template_search as job
 from pipelines.templates.options import TemplateSearchOptions
-from pipelines.templates.template_ledger import TemplateLedger, search_table
+from pipelines.templates.template_ledger import search_table
 from pipelines.templates.template_search import search_template
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -49,11 +49,16 @@ def pairs_file(tmp_path):
 @pytest.fixture
 def choices(tmp_path, pairs_file, bert_folder):
     """Options of a small search: 1 + 2 relations and 2 prefixes."""
-    lists = {"relations": "means\nis\n", "prefixes": 'This\nThis sentence : "\n'}
+    lists = {"relations": "means\nis\n", "prefixes": 'This\nThis sentence : "[X]"\n'}
     for name, lines in lists.items():
         (tmp_path / name).write_text(lines)
     files = {name: tmp_path / name for name in lists}
     return TemplateSearchOptions(bert_folder, dev_pairs=pairs_file, precision="fp32", **files)
+
+
+def written(folder):
+    """The scored templates in the file of a search."""
+    return [json.loads(line) for line in (folder / "templates.jsonl").open()]
 
 
 def test_scores_equal_the_encoders(encoder_folder, pairs_file):
@@ -82,7 +87,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert main(words) == 0
     stdout = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
+    rows = written(tmp_path / "out")
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
     assert result["dev_spearman"] == max(row["spearman"] for row in rows)
@@ -102,49 +107,6 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert artifacts == {"templates.jsonl", "templates.txt", "settings.json"}
 
 
-def counted(monkeypatch, fail_at=None):
-    """score_template with a count of templates, that fails at one of them."""
-    seen = []
-
-    def score(backbone, pairs, template, precision):
-        if len(seen) + 1 == fail_at:
-            raise RuntimeError("power cut")
-        seen.append(template.text)
-        return score_template(backbone, pairs, template, precision)
-
-    monkeypatch.setattr(job, "score_template", score)
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("fail_at", "half_written", "lost"),
-    [(1, "", False), (3, '{"number": 9, "templ', False), (5, "", True)],
-)
-def test_continuing_scores_nothing_twice(
-    own_store, tmp_path, choices, monkeypatch, fail_at, half_written, lost
-):
-    """lost: the store does not have the earlier run, and gets everything again."""
-    whole = search_template(choices, tmp_path / "whole")
-    first = counted(monkeypatch, fail_at)
-    out = tmp_path / "out"
-    with pytest.raises(RuntimeError, match="power cut"):
-        search_template(choices, out)
-    with (out / "templates.jsonl").open("a") as file:
-        file.write(half_written)
-    if lost:
-        (out / "mlflow_run_id").write_text("0" * 32)
-    second = counted(monkeypatch)
-    result = search_template(choices, out)
-    assert (len(first), len(second), set(first) & set(second)) == (fail_at - 1, 6 - fail_at, set())
-    rows, expected = (TemplateLedger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
-    assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
-    for name in ("best_template", "dev_spearman", "templates"):
-        assert result[name] == whole[name]
-    history = own_store.get_metric_history(result["mlflow_run_id"], "dev_spearman")
-    assert [m.step for m in history] == [1, 2, 3, 4, 5]
-    assert len(own_store.search_runs(["1"])) == 2 + lost
-
-
 def test_the_table_is_ordered_and_short_when_asked():
     scores = (("a", 1.0), ("b", None), ("c", 3.0), ("d", 2.0))
     rows = [{"template": t, "stage": "given", "spearman": s} for t, s in scores]
@@ -159,30 +121,8 @@ def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, cho
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
-    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
+    rows = written(tmp_path / "out")
     assert {r["spearman"] for r in rows} == {None}
-
-
-def test_what_is_not_continued(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
-    out = tmp_path / "out"
-    counted(monkeypatch, 2)
-    with pytest.raises(RuntimeError):
-        search_template(choices, out)
-    (tmp_path / "more").write_text("means\nis\nsays\n")
-    others = {
-        "encoder": {"encoder": roberta_folder},
-        "dev, dev_digest, dev_pairs": {"dev_pairs": None},
-        "relations": {"relations": tmp_path / "more"},
-        "rounds": {"rounds": 2},
-        "precision": {"precision": "bf16"},
-    }
-    for names, values in others.items():
-        with pytest.raises(UserError, match=rf"other settings \({names}\): give the same"):
-            search_template(replace(choices, **values), out)
-    counted(monkeypatch)
-    search_template(choices, out)
-    with pytest.raises(UserError, match="is finished: give a new folder"):
-        search_template(choices, out)
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):

@@ -16,7 +16,6 @@ from pipelines.templates.template_candidates import (
     SINGLE_QUOTED,
     Candidate,
     Lists,
-    complete_prefix,
     default_prefixes,
     read_prefixes,
     read_relations,
@@ -78,20 +77,9 @@ def test_every_default_is_a_template_of_its_own():
         assert all(Template(text).stages == 1 for text in texts)
 
 
-def test_a_prefix_is_completed():
-    completed = {
-        "This": "This [X]",
-        'This sentence : "': 'This sentence : "[X]"',
-        'This sentence : "[X]"': 'This sentence : "[X]"',
-        "The sentence : '": "The sentence : ' [X] '",
-        "([X])": "([X])",
-    }
-    assert {line: complete_prefix(line) for line in completed} == completed
-
-
 def test_empty_and_repeated_lines_are_said(tmp_path, capsys):
     path = tmp_path / "prefixes"
-    path.write_text('\ufeffThis\n\n  \nThis  "\nThis "[X]"\nThis\n', encoding="utf-8")
+    path.write_text('\ufeffThis\n\n  \nThis  "[X]"\nThis "[X]"\nThis\n', encoding="utf-8")
     assert read_prefixes(path) == ("This [X]", 'This "[X]"')
     assert "2 empty and 2 repeated lines are ignored" in capsys.readouterr().err
 
@@ -100,6 +88,7 @@ def test_empty_and_repeated_lines_are_said(tmp_path, capsys):
     ("read", "content", "message"),
     [
         (read_relations, "means\n[X] is\n", r"line 2: relation '\[X\] is' contains \[X\]"),
+        (read_prefixes, 'This : "\n', r"line 1: prefix .* has \[X\] 0 times: give it once, bet"),
         (read_prefixes, "[X] [X]\n", r"line 1: prefix .* has \[X\] 2 times: give it once"),
         (read_templates, "[X] [MASK]\nThis [MASK] .\n", r"line 2: .* slot \[X\] 0 times"),
         (read_templates, "[X] means .\n", r"line 1: .* has no \[MASK\]"),
