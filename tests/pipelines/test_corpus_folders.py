@@ -15,14 +15,17 @@ OTHERS = {
     "strange": ({"a": 1}, "is a folder with a manifest.json of another kind"),
     "a list": ([1], "is a folder with a manifest.json of another kind"),
 }
+TRAIN = "train quickstart --encoder MODEL"
 COMMANDS = [
-    *(f"{job} --encoder MODEL" for job in ("train quickstart", "tune seeds", "compare quickstart")),
+    *(f"{job} --encoder MODEL" for job in ("tune seeds", "compare quickstart")),
     "augment --method llm --model m",
 ]
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [*((TRAIN, kind) for kind in OTHERS), *((command, "vectors") for command in COMMANDS)],
+)
 def test_a_job_names_what_the_folder_holds(tmp_path, bert_folder, capsys, command, kind):
     manifest, expected = OTHERS[kind]
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))

@@ -18,7 +18,6 @@ import torch
 from ray.exceptions import RayTaskError
 from ray.train import ControllerError
 from ray.train.v2.api.exceptions import WorkerGroupError
-from safetensors.torch import save_file
 from small_disk import mounted
 
 from cotbert_core.training.checkpoints import write_checkpoint
@@ -171,10 +170,3 @@ def write_vectors(folder):
     pq.write_table(table, folder / "data" / "part-000000-000000.parquet")
     manifest = {"rows": 5000, "dimension": 64, "model": "a", "dtype": "float32"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def test_safetensors_names_the_system_error(disk):
-    """The words that the table above goes by, from the library itself."""
-    with pytest.raises(Exception, match=r"os error 28|No space left") as error:
-        save_file({"a": torch.zeros(1 << 20)}, str(disk / "a.safetensors"))
-    assert disk_full(error.value, Namespace(output=disk)) is not None

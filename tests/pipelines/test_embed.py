@@ -115,25 +115,3 @@ def test_an_actor_may_work_on_several_shards_at_a_time():
 
     rows = map_shards_with_actors(Meeting, {}, 6, 1, {"num_cpus": 1.0}, calls=3)
     assert sorted(row["id"] for row in rows) == [*range(6)]
-
-
-def test_new_rows_are_added_to_what_was_embedded(tmp_path, bert_folder, encoder, capsys):
-    """By the command, two workers and a search for what only the new rows hold."""
-    rows = {n: f"A man and {n} dogs {'run ' * (n % 5)}".strip() for n in range(12)}
-    changed = {**{n: text for n, text in rows.items() if n != 5}, 7: "Oil prices", 90: "The guitar"}
-    command = ["embed", bert_folder, "--precision", "fp32", "--keep", "text", "--workers", "2"]
-    for name, texts in (("v1", rows), ("v2", changed)):
-        table = pa.table({"id": [*texts], "text": [*texts.values()]})
-        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=5)
-    v1, v2 = ([*command, "--output", str(tmp_path / name)] for name in ("v1", "v2"))
-    assert main([*v1, "--input", str(tmp_path / "v1.parquet")]) == 0
-    capsys.readouterr()
-    update = [*v2, "--input", str(tmp_path / "v2.parquet"), "--update", str(tmp_path / "v1")]
-    assert main(update) == 0
-    assert (
-        "2 rows embedded (1 new, 1 changed), 10 taken over, 1 gone from the input, 0 skipped."
-        in capsys.readouterr().out
-    )
-    assert_same(by_id(tmp_path / "v2"), changed, encoder)
-    assert main(["search", str(tmp_path / "v2"), "The guitar", "--top", "1"]) == 0
-    assert "90" in capsys.readouterr().out.splitlines()[-1]
