@@ -11,14 +11,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 from cotbert_core.choices import Backend
-from cotbert_core.errors import UserError
-from cotbert_core.exporting.openvino_model import choose_backend
+from cotbert_core.errors import UserError, require_packages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.inference import choose_library
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.serving.access_token import find_access_token
@@ -41,11 +40,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     Raises UserError for an unusable model, address or token.
     """
     token = find_access_token(options)
-    if missing := [name for name in EXTRA if find_spec(name) is None]:  # no slow imports
-        raise UserError(
-            f"the package {missing[0]} is not installed: install the extra serve (pip install "
-            "'cotbert[serve]')"
-        )
+    require_packages("serve", EXTRA, "serve")
     model = fetch_model(options.model)
     served, max_tokens, backend = _opened(model, options)
     from pipelines.serving.application import Service, application
@@ -78,7 +73,7 @@ def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backen
     It is opened here first, because Ray would restart a failing replica.
     """
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
-    backend = choose_backend(options.backend, encoder, options.precision)
+    backend = choose_library(options.backend, encoder, options.precision)
     served = ServedModel(
         options.model,
         encoder.dimension,
