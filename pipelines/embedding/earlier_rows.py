@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json
-from pipelines.embedding.digests import DIGESTS_FOLDER, as_words, read_digests
+from pipelines.embedding.digests import as_words, read_digests
 from pipelines.embedding.options import SCALE_COLUMN, VECTOR_COLUMN
 from pipelines.embedding.quantization import Storage, StoredRows
-from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
+from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER, PASSAGES_COLUMN
 from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 # Files of the index: the first words of the digests, sorted; what belongs to them; parts by block.

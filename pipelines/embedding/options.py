@@ -154,6 +154,4 @@ class EmbedOptions:
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         if self.update is not None:
             options["update"] = str(self.update)
-        if self.dtype != "int8":  # so that a job that an earlier version began is the same job
-            options["calibration_rows"] = 2048
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError, first_line
 from pipelines.embedding.blocks import BlockLedger, block_name
 from pipelines.embedding.digests import (
-    DIGESTS_FOLDER,
     PartDigests,
     check_unique,
     part_counts,
@@ -25,7 +24,7 @@ from pipelines.embedding.digests import (
 from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.manifest import VOCABULARY_KEYS
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions, OnLong
-from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.resumable_output import ResumableOutput, locked_output
 

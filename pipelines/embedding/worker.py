@@ -27,7 +27,6 @@ from pipelines.embedding.blocks import (
     write_end,
 )
 from pipelines.embedding.digests import (
-    DIGESTS_FOLDER,
     PartDigests,
     block_digest,
     part_counts,
@@ -40,7 +39,7 @@ from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import TOO_LONG, EmbedOptions
 from pipelines.embedding.quantization import Storage, StoredRows, in_order
 from pipelines.reading.bad_rows import BadRow, excerpt
-from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
 from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan

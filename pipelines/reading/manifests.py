@@ -71,7 +71,7 @@ class _Index(BaseModel, strict=True):
     embeddings: _Embeddings
 
 
-_KINDS = {
+_KINDS: dict[str, tuple[type[BaseModel], str, str]] = {
     "corpus": (_Corpus, "a corpus", "cotbert prepare"),
     "tokenized corpus": (_TokenizedCorpus, "a corpus", "cotbert prepare"),
     "embeddings": (_Embeddings, "embeddings", "cotbert embed"),

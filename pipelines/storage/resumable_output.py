@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, SoftFileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
@@ -162,7 +162,7 @@ def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     the lock of a process that ends in any way. On a file system without locks nothing is locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, timeout=patience)
+    lock: BaseFileLock = FileLock(path, timeout=patience)
     try:
         lock.acquire()
     except Timeout:
