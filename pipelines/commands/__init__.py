@@ -79,7 +79,9 @@ COMMANDS: dict[str, Command] = {
         evaluate.run,
         "score encoders on STS and transfer tasks, MTEB, graded pairs or held-out documents",
     ),
-    "data": Command(data.Data, data.run, "check a folder of SentEval's tasks, or download one"),
+    "data": Command(
+        data.Data, data.run, "count the rows of SentEval's tasks in a folder, or download it"
+    ),
     "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
     "search": Command(
         search.Search, search.run, "find the texts closest to a query among the vectors of embed"

@@ -18,8 +18,8 @@ class Data:
     action: Annotated[
         Literal["check", "fetch"],
         Option(
-            "check that the tasks of a SentEval folder have as many pairs and examples as "
-            "published, or download them into a new folder and check them",
+            "check that the tasks of a SentEval folder have as many rows as published, or download "
+            "them into a new folder and check them",
             positional=True,
         ),
     ]
@@ -56,7 +56,7 @@ def run(given: Data) -> None:
     absent = [one for one in states if one.state == ABSENT]
     there = [one.task for one in states if one.state != ABSENT]
     places = [f"  {one.task} would be in {task_place(one.task)}" for one in absent]
-    count = f"{len(there)} of {len(states)} tasks are there, as published."
+    count = f"{len(there)} of {len(states)} tasks are there, with as many rows as published."
     tasks = ",".join(there) if absent else "sts,transfer"
     evaluate = ("evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks)
     print_ending("\n".join([count, *places]), given.folder, evaluate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.recording.metric_names import SUBSETS
 from pipelines.reports.values import rounded
 from pipelines.runtime.progress import print_output
 
@@ -34,15 +35,12 @@ def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:
 
 
 def print_scores(result: dict[str, Any]) -> None:
+    from pipelines.evaluating.scoring import SCORES
     from pipelines.runtime.progress import table
 
-    columns = (
-        *("spearman", "accuracy", "main_score", "found_first", "mrr10", "low", "high", "mean"),
-        *("wmean", "alignment", "uniformity", "pairs", "f1", "train", "test", "queries"),
-        *("targets", "keyword_weight", "metric"),
-    )
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
-    used = [c for c in columns if any(c in scores for scores in tasks.values())]
+    columns = {key: None for scores in tasks.values() for key in scores if key != SUBSETS}
+    used = sorted(columns, key=lambda column: column not in SCORES)  # else in their order
     rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in tasks.items()]
     columns_of = {"average": "spearman", "transfer_average": "accuracy"}
     for name in (name for name in result if name.endswith("average")):

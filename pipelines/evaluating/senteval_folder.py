@@ -32,7 +32,7 @@ EXAMPLES = {
     "TREC": 5_952,
     "MRPC": 5_801,
 }
-PRESENT, ABSENT = "as published", "missing"
+PRESENT, ABSENT = "as many rows as published", "missing"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 from pipelines.cli import main
-from pipelines.evaluating.senteval_folder import DEV_PAIRS, EXAMPLES, PAIRS, check_folder
+from pipelines.evaluating.senteval_folder import DEV_PAIRS, EXAMPLES, PAIRS, PRESENT, check_folder
 
 
 def write_sick(folder, rows):
@@ -71,7 +71,7 @@ def test_real_files_are_as_published(shared, capsys):
     states = states_of(folder)
     absent = {task for task, state in states.items() if state == "missing"}
     assert absent == {"STS14", "STS15", "STS16", "MR", "SUBJ"}
-    assert {state for task, state in states.items() if task not in absent} == {"as published"}
+    assert {state for task, state in states.items() if task not in absent} == {PRESENT}
     assert main(["data", "check", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "9 of 14 tasks are there" in shown
@@ -81,7 +81,7 @@ def test_real_files_are_as_published(shared, capsys):
 
 def test_what_is_cut_short_is_named_with_status_2(tasks, capsys):
     states = states_of(tasks)
-    assert states["SICK-R"] == "as published"
+    assert states["SICK-R"] == PRESENT
     assert states["TREC"] == "TREC/TREC_10.label is missing"
     (tasks / "TREC" / "TREC_10.label").write_text("NUM:count How many ?\n" * 499)
     write_sick(tasks / "SICK", {"trial": 499})
