@@ -106,7 +106,8 @@ def share_of_earlier(opened: Embeddings, taken_over: int) -> tuple[Counter[str],
     rows of the embeddings, and the precisions in which these were computed."""
     share, before = taken_over / len(opened), opened.manifest.get("vocabulary", {})
     vocabulary = Counter({key: round(share * before.get(key, 0)) for key in VOCABULARY_KEYS})
-    return vocabulary, set(str(opened.manifest["precision"]).split(", ")) if taken_over else set()
+    precisions = set(opened.manifest.get("precision", "auto").split(", "))
+    return vocabulary, precisions if taken_over else set()
 
 
 def finish_update(
