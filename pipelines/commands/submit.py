@@ -47,8 +47,9 @@ class Submit:
     env: Annotated[
         tuple[str, ...],
         Option(
-            "set this environment variable for the job; may be repeated; MLFLOW_TRACKING_*, "
-            "COTBERT_CACHE, HF_TOKEN, OPENAI_API_KEY and AWS_* are passed on if they are set",
+            "set this environment variable for the job; may be repeated; passed on if they are set "
+            "are MLflow's address and credentials, COTBERT_CACHE, OPENAI_API_KEY, HF_TOKEN, "
+            "HF_ENDPOINT, HF_HUB_OFFLINE, and AWS_* but for names of files and profiles",
             "NAME[=VALUE]",
             group=SUBMITTED,
             append=True,
