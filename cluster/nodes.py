@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,9 +71,7 @@ def start(cluster: LocalCluster, number: int) -> None:
 def kill_node(cluster: LocalCluster, number: int) -> int:
     """Kill all processes of a node at once, like a power loss, and return their number."""
     pids = processes.find_marked(_node_mark(cluster, number), processes.NODE_MARK)
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    processes.kill(pids)
     return len(pids)
 
 

@@ -83,10 +83,10 @@ def above() -> dict[int, int]:
 
 def know_parents(patch: pytest.MonkeyPatch) -> None:
     """A cluster knows its workers by their parents: of a forked one, the process that wanted it."""
-    living = processes._parents
+    living = processes.parents
 
     def parents() -> dict[int, int]:
         found = living()
         return found | {pid: parent for pid, parent in above().items() if pid in found}
 
-    patch.setattr(processes, "_parents", parents)
+    patch.setattr(processes, "parents", parents)

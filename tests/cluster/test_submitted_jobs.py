@@ -22,7 +22,7 @@ from forked import COTBERT, Command
 from listening import listeners
 
 from cluster import local, nodes
-from cluster.server import JobServer, Node
+from cluster.server import JobServer
 from cotbert_core import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
@@ -66,7 +66,7 @@ def without_token(port):
 
 def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place):
     server = JobServer(cluster.address)
-    assert server.nodes() == [Node(1, 0)] * 2
+    assert server.live_nodes() == 2
     found = set(listeners(processes.find_marked(cluster.mark)))
     assert {one.address for one in found} == {"127.0.0.1", "::ffff:127.0.0.1"}
     token = (place / SECRET).read_bytes()
@@ -76,7 +76,7 @@ def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place
     for headers, text in (({}, "requires a token"), ({"Authorization": "Bearer no"}, "rejects")):
         server.headers = headers
         with pytest.raises(UserError, match=text):
-            server.nodes()
+            server.live_nodes()
 
 
 def test_a_job_does_there_what_it_does_here(cluster, place, bert_folder, capfd):
@@ -188,12 +188,15 @@ def test_what_a_node_does_not_see_is_refused_before_anything_begins(driven, plac
     assert list((place / "mine").iterdir()) == []
 
 
-def test_gpus_that_are_not_there_are_refused_before_anything_begins(driven, place, bert_folder):
-    job = driven(*training(bert_folder, "gpus", "gpus_per_worker=1"))
-    error = job.communicate()[1]
-    assert job.returncode == 2, error
-    assert "gpus_per_worker is 1 and workers is 2, and there are 0 GPUs: give" in error
-    assert not (place / "gpus").exists()
+def test_resources_that_are_not_there_are_refused_before_anything_begins(
+    driven, place, bert_folder
+):
+    for setting, each in (("gpus_per_worker=1", "1 core(s) and a GPU"), ("workers=4", "1 core(s)")):
+        job = driven(*training(bert_folder, "many", setting))
+        error = job.communicate()[1]
+        assert job.returncode == 2, error
+        assert f"with {each} each, and the nodes have 1, 1 core(s) and 0 GPU(s), enough" in error
+        assert not (place / "many").exists()
 
 
 @pytest.mark.timeout(600)
@@ -246,7 +249,7 @@ def test_down_leaves_nothing(cluster, capfd):
     assert main(["cluster", "down"]) == 0
     assert "stopped" in capfd.readouterr().out
     assert processes.find_marked(cluster.mark) == set()
-    assert not had & set(processes._parents())
+    assert not had & set(processes.parents())
     assert not os.path.exists(cluster.folder)
     assert not local.state_file().exists()
     assert main(["submit", "--status", "vectors", "--address", cluster.address]) == 2

@@ -32,6 +32,6 @@ def kill_first(pid: int, title: str, seconds: float = 300.0) -> None:
 def wait_for_end(pids: Iterable[int], seconds: float = 60.0) -> None:
     """Wait until these processes have ended; of a killed job they live a little longer."""
     limit = time.monotonic() + seconds
-    while alive := processes._parents().keys() & set(pids):
+    while alive := processes.parents().keys() & set(pids):
         assert time.monotonic() < limit, f"{alive} are still there"
         time.sleep(0.05)

@@ -102,7 +102,7 @@ def place(tmp_path, request, monkeypatch):
         folder.chmod(0o755)
     made = Place(tmp_path, temporary, f"{request.node.name}-{os.getpid()}")
     yield made
-    processes._signal(made.processes(), signal.SIGKILL)
+    processes.kill(made.processes())
     shutil.rmtree(temporary, ignore_errors=True)
 
 
