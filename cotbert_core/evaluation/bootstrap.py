@@ -1,12 +1,9 @@
 """Confidence intervals of a Spearman correlation: percentile bootstrap over sentence pairs.
 
 Pairs are sampled with replacement, equal ones together, and ranked again in each resample, with
-ties at their mean rank. Resamples are not sorted: if one has pair i w_i times, the mean rank of
-equal values is the number of smaller values plus half the number of equal ones, which follows from
-one sort of the values and the counts w. 1,000 resamples of 3,000 pairs take 0.07 s, compared with
-0.74 s for scipy's spearmanr in a loop (one core of an Intel Xeon).
+ties at their mean rank.
 
-Letters: N pairs, R resamples, V distinct values.
+Letters: N pairs, R resamples.
 """
 
 from __future__ import annotations
@@ -20,9 +17,6 @@ import numpy as np
 # The level of the interval between the 2.5th and the 97.5th percentile.
 LEVEL = 0.95
 SEED = 0
-# The number of counts (resamples, N) in memory at once: arrays of 0.8 MB stay in a core's cache,
-# arrays of 8 MB took 2 to 3 times as long.
-BLOCK_CELLS = 100_000
 
 
 @dataclass(frozen=True)
@@ -65,20 +59,16 @@ def resampled_spearman(
     same pairs get the same resamples. A resample with one distinct value has no correlation and
     gives NaN.
     """
+    from scipy.stats import rankdata  # imported here, since it takes 1.2 s
+
     group = np.arange(len(gold)) if groups is None else groups
-    # Sorted by grade, so that only the predictions need to be gathered.
-    order = np.argsort(gold, kind="stable")
-    ranks, by_gold = _Ranks(predicted[order]), _Ranks(gold[order])
-    found = []
-    for counts in _counts(int(group.max()) + 1, resamples, seed):
-        mine = counts[:, group[order]]
-        x, y = ranks.centred(mine), by_gold.centred(mine)
-        weighted = mine * x
-        above = np.einsum("rn,rn->r", weighted, y)
-        spread = np.einsum("rn,rn->r", weighted, x) * np.einsum("rn,rn,rn->r", mine, y, y)
-        with np.errstate(invalid="ignore"):
-            found.append(np.where(spread > 0, above / np.sqrt(spread), np.nan))
-    return 100 * np.concatenate(found) if found else np.empty(0)
+    found = np.full(resamples, np.nan)
+    for number, counts in enumerate(_counts(int(group.max()) + 1, resamples, seed)):
+        pairs = np.repeat(np.arange(len(gold)), counts[group])
+        x, y = (rankdata(values[pairs]) - (len(pairs) + 1) / 2 for values in (predicted, gold))
+        if (spread := (x @ x) * (y @ y)) > 0:
+            found[number] = 100 * (x @ y) / np.sqrt(spread)
+    return found
 
 
 def resampled_mean(
@@ -95,9 +85,8 @@ def resampled_mean(
     """
     _, group = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
     sums, sizes = np.bincount(group, values), np.bincount(group).astype(float)
-    blocks = _counts(len(sums), resamples, seed)
-    means = [100 * (counts @ sums) / (counts @ sizes) for counts in blocks]
-    return np.concatenate(means) if means else np.empty(0)
+    drawn = _counts(len(sums), resamples, seed)
+    return np.array([100 * (counts @ sums) / (counts @ sizes) for counts in drawn])
 
 
 def interval(values: np.ndarray) -> Interval:
@@ -126,30 +115,7 @@ def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Differ
 
 
 def _counts(size: int, resamples: int, seed: int | Sequence[int]) -> Iterator[np.ndarray]:
-    """Yield blocks (up to R, N) of the count of each of N = `size` pairs in each resample."""
+    """Yield for each resample the count (N,) of each of N = `size` pairs in it."""
     generator = np.random.default_rng(seed)
-    rows = max(1, BLOCK_CELLS // size)
-    for start in range(0, resamples, rows):
-        block = min(rows, resamples - start)
-        sample = generator.integers(0, size, (block, size))
-        sample += np.arange(block)[:, None] * size
-        yield np.bincount(sample.ravel(), minlength=block * size).reshape(block, size).astype(float)
-
-
-class _Ranks:
-    """The mean ranks of (N,) values in any resample."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._order = np.argsort(values, kind="stable")
-        ordered = values[self._order]
-        first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-        self._starts = np.flatnonzero(first)  # (V,)
-        self._group = np.empty(len(values), int)  # (N,) index of each pair's value among the V
-        self._group[self._order] = np.cumsum(first) - 1
-
-    def centred(self, counts: np.ndarray) -> np.ndarray:
-        """Return the ranks (R, N) minus their mean in each resample. counts: (R, N)."""
-        held = np.add.reduceat(counts[:, self._order], self._starts, axis=1)  # (R, V)
-        ranks = np.cumsum(held, axis=1) - held / 2
-        ranks -= counts.sum(axis=1, keepdims=True) / 2
-        return np.asarray(ranks[:, self._group])
+    for _ in range(resamples):
+        yield np.bincount(generator.integers(0, size, size), minlength=size)
