@@ -49,8 +49,8 @@ def suffixes(name: str) -> tuple[str, str]:
 def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str], list[str]]:
     """Return the files of a path, folder, glob or URI: those of a `known` format, and the others.
 
-    A single file must be known; a folder or glob must contain at least one known file. kinds: the
-    known suffixes, for the message.
+    A single file must be known; a folder or glob must contain at least one known file. Hidden files
+    are among the others. kinds: the known suffixes, for the message.
     """
     try:
         name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
@@ -63,7 +63,9 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
+        hidden = "/." in name[len(_before_wildcard(name)) :]  # the glob names hidden files
         usable = [path for path in usable if not _is_held_out(path, found)]
+        usable = [path for path in usable if hidden or not _is_hidden(path, name)]
     # A link that the user gives as input is followed.
     outside = set() if single else set(leading_out(name, usable))
     usable = [path for path in usable if path not in outside]
@@ -85,6 +87,12 @@ def _is_held_out(path: str, found: Sequence[str]) -> bool:
     folder, _, name = path.rpartition("/")
     homes = (f"{folder}/{DATA_FOLDER}", folder)  # corpora of earlier versions have no data/
     return name == HELD_OUT_FILE and any(f"{home}/{FIRST_PART}" in found for home in homes)
+
+
+def _is_hidden(path: str, item: str) -> bool:
+    """Return whether a file, or a folder in which it lies below the item's, begins with a dot: an
+    editor's checkpoint, or what macOS keeps beside a file."""
+    return "/." in path[len(_before_wildcard(item)) :]
 
 
 @lru_cache

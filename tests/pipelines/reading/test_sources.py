@@ -68,6 +68,18 @@ def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
     assert plan([str(tmp_path / "folder.txt")]).files == found.files[1:]
 
 
+def test_hidden_files_are_not_read_unless_they_are_named(tmp_path):
+    names = ["a.txt", "._a.txt", ".checkpoints/a-checkpoint.txt", "deep/.b.txt", "deep/b.txt"]
+    make_files(tmp_path, dict.fromkeys(names, "x"))
+    expected = [str(tmp_path / name) for name in ("a.txt", "deep/b.txt")]
+    for item in ("{}", "{}/**/*.txt", "file://{}", "file://{}/**/*.txt"):
+        prefix = "file://" if "file" in item else ""
+        assert plan([item.format(tmp_path)]).files == [prefix + name for name in expected]
+    assert plan([str(tmp_path)]).ignored == 3
+    for item in ("._a.txt", ".checkpoints", "deep/.*.txt"):
+        assert len(plan([str(tmp_path / item)]).files) == 1
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 @pytest.mark.parametrize(
     ("text", "paired_columns", "message"),
