@@ -27,7 +27,6 @@ from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.methods import METHODS, AugmentJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
-from pipelines.augmenting.report import write_report
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.recording.resumable_run import resumable_run
@@ -44,14 +43,16 @@ SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out
 
 def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input."""
+    from pipelines.augmenting.report import write_report  # it imports matplotlib
+
     output = require_empty(output)
     corpus = open_plain(options.corpus)
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    is_local = not isinstance(options.method, BackTranslation)  # no other node does any work
+    inputs = (str(corpus.path), *job.folders)
     with (
-        nullcontext() if is_local else on_all_nodes(output, (corpus.path,), verbose),
+        on_all_nodes(output, inputs, verbose) if job.folders else nullcontext(),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:

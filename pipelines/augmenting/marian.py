@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import hub_answers, hub_files
-from cotbert_core.errors import UserError, first_line
+from cotbert_core.errors import UserError, first_line, require_packages
 from cotbert_core.files import digest, read_json, read_object
 
 # The files to download: a hub repository also has weights for other frameworks.
@@ -36,12 +36,7 @@ def find_marian(name: str, option: str) -> MarianModel:
 
     option: the option that named the model.
     """
-    for package in ("sentencepiece", "sacremoses"):
-        if find_spec(package) is None:
-            raise UserError(
-                f"Marian models need the package {package}: install it with pip install "
-                "'cotbert[translation]'"
-            )
+    require_packages("a Marian model", ["sentencepiece", "sacremoses"], "translation")
     folder = _local(name, option) or _fetched(name, option)
     missing = [file for file in SMALL_FILES if not (folder / file).is_file()]
     weights = [file for file in WEIGHTS if (folder / file).is_file()]
@@ -51,9 +46,9 @@ def find_marian(name: str, option: str) -> MarianModel:
     kind = read_object(folder / "config.json").get("model_type")
     if kind != "marian":
         raise UserError(f"{option} {name!r} is a model of type {kind!r}: give a Marian model")
-    return MarianModel(
-        name, str(folder), digest(folder / file for file in (*SMALL_FILES, weights[0]))
-    )
+    others = [file for file in OTHER_FILES if (folder / file).is_file()]
+    files = (*SMALL_FILES, weights[0], *others)
+    return MarianModel(name, str(folder), digest(folder / file for file in files))
 
 
 def _local(name: str, option: str) -> Path | None:
@@ -122,6 +117,7 @@ class MarianTokens:
         return texts
 
 
+@lru_cache(maxsize=2)
 def load_tokenizer(model: MarianModel) -> Any:
     from transformers import MarianTokenizer
 

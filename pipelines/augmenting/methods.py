@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.augmenting.back_translation import BackTranslator, Translation, plan_translation
-from pipelines.augmenting.chat_endpoint import ChatEndpoint
 from pipelines.augmenting.ledger import Rewrite, read_ledger
 from pipelines.augmenting.llm_options import LlmRewriting
-from pipelines.augmenting.llm_rewriting import LlmRewriter, TokenBudget
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
+from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers, runs_alone
 from pipelines.runtime.worker_resources import has_gpus, worker_pool
+
+if TYPE_CHECKING:
+    from pipelines.augmenting.llm_rewriting import LlmRewriter
 
 
 class AugmentJob(Protocol):
@@ -24,6 +25,8 @@ class AugmentJob(Protocol):
 
     record: dict[str, Any]
     """Everything that determines the rewrites; a run only continues one with an equal record."""
+    folders: tuple[str, ...]
+    """The folders that the workers read; none if this process does the work."""
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         """Write the named parts; call `report` with numbers of finished rows."""
@@ -33,12 +36,16 @@ class AugmentJob(Protocol):
 
 
 class TranslationJob:
-    """Back-translation by Ray Data actors that rewrite one part at a time."""
+    """Back-translation by Ray Data actors that rewrite one part at a time.
+
+    A single worker without a GPU, on a machine that uses no cluster, is this process.
+    """
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
         self._workers, self._verbose = options.workers, verbose
         self._plan = plan_translation(options.method, has_gpus(verbose))
+        self.folders: tuple[str, ...] = (self._plan.forward.folder, self._plan.backward.folder)
         models = {"forward_digest": self._plan.forward.digest}
         models["backward_digest"] = self._plan.backward.digest
         chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
@@ -46,6 +53,11 @@ class TranslationJob:
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         if not names:
+            return
+        if runs_alone({}, self._workers) and not self._plan.on_gpu:
+            rewriter = BackTranslator(self._plan, worker_pool(None, on_gpus=False)[2])
+            for name in names:
+                augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
             return
         with (
             ray_session(self._verbose),
@@ -99,8 +111,11 @@ class LlmJob:
     """Requests from this process, part by part: limits apply to all, and the key stays here."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
+        from pipelines.augmenting.chat_endpoint import ChatEndpoint  # it imports requests
+
         del verbose  # no Ray here
         assert isinstance(options.method, LlmRewriting)
+        self.folders: tuple[str, ...] = ()
         self._options = options.method
         self._endpoint = ChatEndpoint(options.method)
         self._endpoint.check()
@@ -111,6 +126,8 @@ class LlmJob:
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         """Write the named parts; rows that failed at the end of a part are asked for once more."""
+        from pipelines.augmenting.llm_rewriting import LlmRewriter, TokenBudget
+
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
         tokens = sum(row.tokens_in + row.tokens_out for row in paid)
         budget = TokenBudget(self._options.budget_tokens, tokens, len(paid))

@@ -14,7 +14,10 @@ import tiny_marian
 from forked import Command
 from tiny_corpus import rows, write_corpus
 
+from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
+from pipelines import augment
+from pipelines.augmenting import methods
 from pipelines.augmenting.back_translation import BackTranslator, plan_translation
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.options import BackTranslation, Limits
@@ -113,6 +116,30 @@ def undisturbed(corpus, models):
         rewrites = {rewrite.id: rewrite.text for batch in batches for rewrite in batch}
         found += [rewrites[number] for number in ids]
     return found
+
+
+@pytest.mark.real
+def test_a_single_worker_on_cpus_starts_no_ray(corpus, tiny_models, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(methods, "ray_session", None)
+    words = command(corpus, tiny_models, tmp_path / "out", "--precision", "float32")
+    assert main([*words, "--batch-tokens", "60"]) == 0
+    assert rows(tmp_path / "out")["augmented_text"].to_pylist() == EXPECTED
+    assert "augment  row 90/90" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_every_node_of_a_cluster_must_see_the_corpus_and_both_models(
+    corpus, tiny_models, tmp_path, monkeypatch
+):
+    seen = []
+
+    def check(output, inputs, verbose):
+        seen.extend(inputs)
+        raise UserError("a node does not see it")
+
+    monkeypatch.setattr(augment, "on_all_nodes", check)
+    assert main(command(corpus, tiny_models, tmp_path / "out")) == 2
+    assert seen == [str(corpus), *tiny_models]
 
 
 class _StoppedError(Exception):

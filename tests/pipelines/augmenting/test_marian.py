@@ -165,6 +165,8 @@ def test_models_that_cannot_work_are_refused(tiny_models, tmp_path, monkeypatch)
         find_marian(str(folder), "backward")
     (folder / "away").rename(folder / "model.safetensors")
     assert find_marian(str(folder), "f").digest == find_marian(tiny_models[0], "f").digest
+    (folder / "generation_config.json").write_text('{"bad_words_ids": [[1]]}')
+    assert find_marian(str(folder), "f").digest != find_marian(tiny_models[0], "f").digest
     (folder / "source.spm").write_bytes(b"junk")
     model = find_marian(str(folder), "f")
     assert model.digest != find_marian(tiny_models[0], "f").digest
