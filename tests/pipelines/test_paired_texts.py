@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,8 @@ from tiny_corpus import rows as rows_of
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.shard_tasks import row_id
-from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.storage.corpus import Corpus, corpus_table
@@ -177,17 +174,8 @@ def test_a_corpus_holds_the_tokens_of_every_text(tmp_path, encoder_folder):
     assert corpus.batch().negative[0].tolist() == rows[0]["negative_ids"]
 
 
-def test_rows_do_not_depend_on_shards_or_the_order_of_input(tmp_path, made, monkeypatch):
-    one, two = (write(tmp_path / "a.jsonl", ROWS), write(tmp_path / "b.parquet", ROWS[::-1]))
-    first = made(one, two, name="one", **TRIPLE_OPTIONS)
-    monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=30))
-    monkeypatch.setattr(driver, "PART_ROWS", 1)
-    other = made(two, one, name="two", **TRIPLE_OPTIONS)
-    assert len(other.parts()) > 1
-    assert rows_of(first.path).sort_by("id").equals(rows_of(other.path).sort_by("id"))
-    own = ("columns", "dropped", "rows", "rows_read", "tokens", "truncated")
-    assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
-    # A prepared corpus is input again.
+def test_a_prepared_corpus_is_input_again(tmp_path, made):
+    first = made(write(tmp_path / "a.jsonl", ROWS), name="one", **TRIPLE_OPTIONS)
     columns = {"augmented_column": "augmented_text", "negative_column": "negative_text"}
     again = made(first.path, name="again", **columns)
     assert rows_of(again.path).equals(rows_of(first.path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +16,6 @@ from tiny_corpus import rows
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.commands.printing import INTERNAL
-from pipelines.preparing import driver
-from pipelines.reading import sources
 from pipelines.storage.corpus import Corpus
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
@@ -129,22 +126,6 @@ def test_parts_hold_the_tokens_of_each_sentence_alone(folder, tmp_path, encoder_
     unknown = tokenizer.unk_token_id
     used = {i for ids in table["input_ids"].to_pylist() for i in ids}
     assert used & set(tokenizer.all_special_ids) <= {unknown}, "typed [MASK] and [SEP] are text"
-
-
-def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkeypatch):
-    files = [str(f) for f in sorted(folder.rglob("*.*")) if f.suffix != ".md"]
-    first, again = made(*files, name="one"), made(*files[::-1], files[0], name="again")
-    for path in (first.path / "manifest.json", *first.parts()):
-        copy = again.path / path.relative_to(first.path)
-        assert copy.read_bytes() == path.read_bytes(), path.name
-    monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=30))
-    monkeypatch.setattr(driver, "PART_ROWS", 2)
-    other = made(*files[::-1], name="two")
-    assert len(first.parts()) == 1
-    assert len(other.parts()) > 3
-    assert rows(first.path).sort_by("id").equals(rows(other.path).sort_by("id"))
-    own = ("dropped", "rows", "rows_read", "tokens", "truncated", "tokenizer_hash")
-    assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from document_reference import (
     content,
     cut_small,
     hashed,
-    in_columns,
     in_paragraphs,
     pairs,
     reference,
@@ -23,7 +22,6 @@ from document_reference import (
 from read_inputs import write_rows
 
 from cotbert_core.errors import UserError
-from pipelines import prepare as prepare_job
 from pipelines.preparing import document_rows, driver
 from pipelines.preparing.duplicates import sample_order
 from pipelines.reading import documents
@@ -101,34 +99,6 @@ def test_the_bytes_do_not_depend_on_workers_or_the_order_of_files(kind, made, mo
     again = made(*files[::-1], files[0], name="again", hold_out=3, **options)
     assert content(again) == first
     assert len(first) > 4
-
-
-def test_a_killed_job_gives_the_same_bytes(made, monkeypatch):
-    files, _, options = in_columns()
-    cut_small(monkeypatch)
-    first = content(made(*files, hold_out=3, **options))
-    in_turn, seen = driver.map_shards, Counter()
-
-    def killed(task, count):
-        """Each pass ends after its first and its second task."""
-        name = type(task).__name__
-        for row in in_turn(task, count):
-            yield row
-            seen[name] += 1
-            if seen[name] <= 2:
-                raise KeyboardInterrupt
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver, "map_shards", killed)
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare_job, "finish_documents", stop)
-        for _ in range(5):
-            with pytest.raises(KeyboardInterrupt):
-                made(*files, name="killed", hold_out=3, **options)
-    assert set(seen) == {"ReadShard", "WritePart"}
-    assert content(made(*files, name="killed", hold_out=3, **options)) == first
 
 
 def test_the_sentences_of_a_docstring_are_a_document(made):

@@ -65,7 +65,7 @@ def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_fold
     assert (found["rows"], found["files_ignored"]) == (3004, 1)
     assert Corpus.open(tmp_path / "there").texts() == ours.texts()
     # A glob, and one file by its name.
-    inputs = f"s3://{bucket}/exports/**/*.zst", f"s3://{bucket}/exports/a.txt"
+    inputs = f"s3://{bucket}/exports/**/*.zst?region=us-east-1", f"s3://{bucket}/exports/a.txt"
     texts = prepared(tmp_path / "some", bert_folder, *inputs).texts()
     assert set(texts.values()) == {"one dog", "two dogs", "four dogs"}
 

@@ -9,8 +9,6 @@ import pytest
 from read_inputs import parquet, prepared, raw_text, read_all, run_prepare
 
 from cotbert_core.errors import UserError
-from pipelines.cli import main
-from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import line_reader
 from pipelines.reading.encodings import can_be_cut, named_encoding
 from pipelines.reading.sources import plan
@@ -134,70 +132,3 @@ def test_a_utf8_corpus_says_nothing_of_encodings(tmp_path, bert_folder, capsys):
     assert "warning" not in capsys.readouterr().err
     assert plain.manifest == named.manifest
     assert not {"encoding", "warnings"} & {*plain.manifest, *plain.manifest["source"]}
-
-
-def test_another_encoding_is_another_job(tmp_path):
-    from pipelines.embedding.options import EmbedOptions
-
-    plain = EmbedOptions("m", ("a",))
-    assert "encoding" not in plain.decisive  # the record is that of earlier versions
-    assert EmbedOptions("m", ("a",), encoding="utf8").decisive == plain.decisive
-    assert EmbedOptions("m", ("a",), encoding="latin1").decisive["encoding"] == "iso8859-1"
-    assert PrepareOptions(("a",), "m", encoding="utf-8").encoding is None
-
-
-@pytest.mark.usefixtures("without_ray")
-def test_a_job_continues_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
-    from pipelines.preparing import driver
-
-    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
-
-    def stop(*_, **__):
-        raise RuntimeError("stopped")
-
-    monkeypatch.setattr(driver, "write_parts", stop)
-    for encoding in ("latin-1", "cp1252"):
-        words = ("--input", tmp_path / "a.txt", "--encoding", encoding)
-        assert run_prepare(tmp_path / "out", bert_folder, *words) == 1
-    assert "other options.encoding" in capsys.readouterr().err
-
-
-def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):
-    from pipelines.commands import corpus_cache
-
-    made = []
-
-    def prepared(options, folder, verbose):
-        made.append((options.encoding, folder.name))
-        raise UserError("captured")
-
-    monkeypatch.setattr(corpus_cache, "prepare", prepared)
-    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
-    for command in (["train", "quickstart"], ["tune", "seeds"], ["compare", "quickstart"]):
-        words = [*command, "--corpus", str(tmp_path / "a.txt"), "--encoder", bert_folder]
-        for more in ([], ["--encoding", "latin-1"]):
-            assert main([*words, "--output", str(tmp_path / "out"), *more]) == 2
-    assert [encoding for encoding, _ in made] == [None, "iso8859-1"] * 3
-    assert made[0][1] != made[1][1]
-
-
-@pytest.mark.parametrize("command", ["geometry", "token-map", "evaluate"])
-def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, command):
-    from pipelines.reading import text_files
-
-    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
-    seen = []
-
-    def read_texts(*arguments, **more):
-        found = original(*arguments, **more)
-        seen.append(found.sentences)
-        raise UserError("captured")
-
-    original = text_files.read_texts
-    for name in ("evaluating.geometry", "templates.mask_predictions", "evaluating.transforms"):
-        monkeypatch.setattr(f"pipelines.{name}.read_texts", read_texts)
-    given = "--whiten" if command == "evaluate" else "--corpus"
-    words = [command, bert_folder, given, str(tmp_path / "a.txt"), "--encoding", "latin-1"]
-    assert main([*words, "--output", str(tmp_path / "out")]) == 2
-    assert seen == [PLAIN]

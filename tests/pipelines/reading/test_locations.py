@@ -6,15 +6,13 @@ import gzip
 import os
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs
 from read_inputs import read_all
 
 from cotbert_core.errors import UserError
-from pipelines.reading import line_reader, locations
+from pipelines.reading import line_reader
 from pipelines.reading.locations import suffixes
-from pipelines.reading.sources import are_triples, plan, stamps
+from pipelines.reading.sources import plan
 
 CONTENT = {
     "txt": b"one\n\ntwo dogs\n caf\xe9\nthree",
@@ -67,79 +65,31 @@ def test_the_endings_of_a_name():
     assert suffixes("s3://b/a.csv.zst?region=x.gz") == (".csv", ".zst")
 
 
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """`s3://bucket` as pyarrow would answer, from a folder."""
-    home = tmp_path / "store"
-    (home / "bucket" / "deep" / "deeper").mkdir(parents=True)
-    asked = []
-
-    class FileSystem:
-        @staticmethod
-        def from_uri(uri):
-            asked.append(uri)
-            return fs.SubTreeFileSystem(str(home), fs.LocalFileSystem()), ""
-
-    for name in ("a.txt", "b.txt.gz", "deep/c.txt", "deep/deeper/d%20 é.txt", "deep/x.pdf"):
-        content = f"from {name}\n".encode()
-        (home / "bucket" / name).write_bytes(gzip.compress(content) if "gz" in name else content)
-    table = pa.table({"text": ["from e", "from f", "from g"]})
-    pq.write_table(table, home / "bucket" / "deep" / "e.parquet", row_group_size=2)
-    monkeypatch.setattr(locations.fs, "FileSystem", FileSystem)
-    locations._filesystem.cache_clear()
-    yield asked
-    locations._filesystem.cache_clear()
+GLOBS = {
+    "": ["a.txt", "b.csv", "deep/c.txt", "deep/deeper/d%20 \u00e9.txt"],
+    "**/*": ["a.txt", "b.csv", "deep/c.txt", "deep/deeper/d%20 \u00e9.txt"],
+    "*.txt": ["a.txt"],
+    "*/?.txt": ["deep/c.txt"],
+    "deep/**/*.txt": ["deep/c.txt", "deep/deeper/d%20 \u00e9.txt"],
+    "none/": None,
+    "*.jsonl": None,
+}
 
 
-def names(item):
-    return [f.removeprefix("s3://bucket/") for f in plan([item]).files]
-
-
-def test_folders_and_globs_of_a_bucket(bucket):
-    every = ["a.txt", "b.txt.gz", "deep/c.txt", "deep/deeper/d%20 é.txt", "deep/e.parquet"]
-    assert names("s3://bucket") == names("s3://bucket/**/*") == every
-    assert names("s3://bucket/deep/") == names("s3://bucket/deep/**/*.*") == every[2:]
-    assert names("s3://bucket/*.txt") == ["a.txt"]
-    assert names("s3://bucket/*/?.txt") == ["deep/c.txt"]
-    assert names("s3://bucket/**/*.txt") == ["a.txt", *every[2:4]]
-    assert names("s3://bucket/a.txt") == ["a.txt"]
-    assert plan(["s3://bucket/deep"]).ignored == 1
-    texts = [f"from {n}" for n in every[:4]] + ["from e", "from f", "from g"]
-    assert read_all("s3://bucket")[:2] == (texts, {})
-    assert set(bucket) == {"s3://bucket"}, "one file system for all files"
-    times = stamps(plan(["s3://bucket/*.txt"]))
-    assert times["s3://bucket/a.txt"][0] == len("from a.txt\n")
-    assert not are_triples(["s3://bucket"])
-
-
-def test_options_of_a_uri_go_to_the_file_system_and_stay_with_its_files(bucket):
-    item = "s3://bucket/*.txt?region=eu-west-1"
-    assert plan([item]).files == ["s3://bucket/a.txt?region=eu-west-1"]
-    assert read_all(item).texts == ["from a.txt"]
-    assert set(bucket) == {"s3://bucket?region=eu-west-1"}
-
-
-@pytest.mark.parametrize("item", ["s3://bucket/no.txt", "s3://bucket/*.csv", "s3://bucket/none/"])
-def test_what_is_not_in_the_bucket_is_reported(bucket, item):
-    with pytest.raises(UserError, match="does not exist or matches no file of a known kind"):
-        plan([item])
-
-
-@pytest.mark.parametrize("call", ["from_uri", "get_file_info"])
-def test_a_bucket_that_does_not_answer_is_one_sentence(bucket, monkeypatch, call):
-    def refuse(*_):
-        raise OSError("AWS Error ACCESS_DENIED: no credentials\nand more\nlines")
-
-    class Refusing:
-        get_file_info = staticmethod(refuse)
-
-    answer = refuse if call == "from_uri" else (lambda _: (Refusing(), ""))
-    monkeypatch.setattr(locations.fs.FileSystem, "from_uri", staticmethod(answer))
-    with pytest.raises(UserError, match=(
-        r"^input 's3://bucket/a\.txt' cannot be reached \(AWS Error ACCESS_DENIED: no credentials"
-        r"\): check the address and the credentials"
-    )):  # fmt: skip
-        plan(["s3://bucket/a.txt"])
+@pytest.mark.parametrize("pattern", GLOBS)
+def test_folders_and_globs_of_an_address_are_those_of_a_path(tmp_path, pattern):
+    for name in GLOBS[""]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text\n")
+    items = (f"{tmp_path}/{pattern}", f"file://{tmp_path}/{pattern}")
+    if GLOBS[pattern] is None:
+        for item in items:
+            with pytest.raises(UserError, match="of a known kind"):
+                plan([item])
+        return
+    for item in items:
+        files = [name.partition(f"{tmp_path}/")[2] for name in plan([item]).files]
+        assert files == GLOBS[pattern]
 
 
 def test_an_address_of_another_kind_and_a_folder_without_rights_are_reported(tmp_path, monkeypatch):
