@@ -33,7 +33,6 @@ from pipelines.preparing.manifest import (
     reasons,
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.report import write_corpus_report
 from pipelines.preparing.scratch_files import LENGTH
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
@@ -50,6 +49,10 @@ from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output, versions
+
+# Bytes of input that this process prepares in 8 s, or in half a minute if they are compressed: Ray
+# takes 9 s to start.
+FEW_BYTES = 8 << 20
 
 
 def prepare(
@@ -145,7 +148,9 @@ def _run(
     about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
         resumable_run(work, "prepare", params, parent, about) as run,
-        nullcontext() if runs_alone(job.stamps) else ray_session(verbose, work.output),
+        nullcontext()
+        if runs_alone(job.stamps, most=FEW_BYTES)
+        else ray_session(verbose, work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)
@@ -160,9 +165,11 @@ def _run(
 
 def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     """Run both passes, write the manifest and the report, and return the manifest."""
+    from pipelines.preparing.report import write_corpus_report  # it imports matplotlib
+
     options, plan = job.options, job.plan
     warnings = _shown(found_notes(plan, cleaned="markup" in options.clean.steps))
-    first_pass = driver.read_shards(plan, job.rules, work)
+    first_pass = driver.read_shards(plan, job.stamps, job.rules, work)
     warnings += _shown(first_pass.lost.warnings())
     counts = first_pass.counts
     counts += driver.choose_rows(len(plan.shards), options, work)

@@ -7,7 +7,7 @@ few numbers per shard; ids and the choice of rows stay on disk.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pipelines.preparing.part_tasks import RowRange, WritePart
 from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, read_counts, shard_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
 from pipelines.reading.data_folder import make_data_folder
+from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
@@ -57,21 +58,37 @@ def finished(scratch: Path, pattern: str) -> dict[int, Path]:
     return {int(path.stem.removeprefix("part-")): path for path in scratch.glob(pattern)}
 
 
-def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPass:
-    """Run the first pass over the shards that are not done yet."""
+def read_shards(
+    plan: ReadPlan, stamps: Mapping[str, Sequence[int]], rules: Rules, work: ResumableOutput
+) -> FirstPass:
+    """Run the first pass over the shards that are not done yet. stamps: [size, ...] by file."""
     count = len(plan.shards)
     first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
         first_pass.add(number, read_counts(path))
     numbers = tuple(number for number in range(count) if number not in done)
-    progress = Progress("prepare", count, "read")
-    progress.start_at(len(done))
+    sizes = shard_bytes(plan, stamps)
+    finished_bytes = sum(sizes[number] for number in done)
+    progress = Progress("prepare", sum(sizes), "bytes read")
+    progress.start_at(finished_bytes)
     task = ReadShard(plan, numbers, str(work.scratch), rules)
-    for more, row in enumerate(map_shards(task, len(numbers)), start=1):
+    for row in map_shards(task, len(numbers)):
         first_pass.add(row["number"], row["counts"])
-        progress.show(len(done) + more, f"{first_pass.counts['read']:,} rows")
+        finished_bytes += sizes[row["number"]]
+        progress.show(finished_bytes, f"{first_pass.counts['read']:,} rows")
     return first_pass
+
+
+def shard_bytes(plan: ReadPlan, stamps: Mapping[str, Sequence[int]]) -> list[int]:
+    """Return the size of each shard: shards without offsets have equal parts of their file."""
+    shards = Counter(shard.path for shard in plan.shards)
+    return [
+        shard.stop - shard.start
+        if shard.stop and shard.kind in COMPRESSIBLE
+        else stamps[shard.path][0] // shards[shard.path]
+        for shard in plan.shards
+    ]
 
 
 def choose_rows(shards: int, options: PrepareOptions, work: ResumableOutput) -> Counter[str]:

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from pipelines.preparing.buckets import ID_BITS, buckets
 from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, flush
@@ -126,6 +124,10 @@ class NearDuplicates:
 
     def drop(self, scratch: Path) -> int:
         """Drop all rows except the smallest id of each cluster, and return their number."""
+        # Here, since every worker of `cotbert prepare` imports this module.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         edges = [self._edges(band, scratch) for band in range(HASHES // self._rows)]
         pairs = np.unique(np.concatenate(edges), axis=0)
         if not len(pairs):

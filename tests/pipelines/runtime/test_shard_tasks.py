@@ -66,6 +66,6 @@ def test_prepare_and_embed_of_three_sentences_start_no_ray(tmp_path, bert_folder
     np.testing.assert_allclose(vectors, expected[ids], atol=1e-6)
     with pytest.raises(RayStartedError):
         embed(EmbedOptions(bert_folder, (str(text),), workers=1), tmp_path / "by-a-worker")
-    text.write_text("\n".join(TEXTS) * (FEW_BYTES // 20))
+    text.write_bytes(b"\n" * (prepare_job.FEW_BYTES + 1))
     with pytest.raises(RayStartedError):
         prepare(PrepareOptions((str(text),), bert_folder), tmp_path / "larger")
