@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head, apply_head
+from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.saving.model_folder import copy_embedding, template_tokenizer
 from cotbert_core.saving.server_files import save_tokenizer, serve_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -56,12 +57,10 @@ class FinishedVectors(nn.Module):
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def _read(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        if self.readout == "cls":
-            return hidden[:, 0]
-        if self.readout == "mean":
-            attended = attention_mask.unsqueeze(-1).to(hidden.dtype)
-            return (hidden * attended).sum(1) / attended.sum(1)
         place = (input_ids == self.read_id).to(torch.int64).argmax(1)
+        if self.readout != "mask":
+            return READOUTS[self.readout](hidden, place, attention_mask.sum(1))
+        # READOUTS["mask"] counts the rows, and the graph would have that number as a constant.
         index = place[:, None, None].expand(-1, 1, hidden.shape[-1])
         return hidden.gather(1, index).squeeze(1)
 
