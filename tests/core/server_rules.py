@@ -21,7 +21,6 @@ CANDLE_FIELDS = (
     *("intermediate_size", "hidden_act", "hidden_dropout_prob", "max_position_embeddings"),
     *("type_vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"),
 )
-LEGACY_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 
 
 class RefusedError(Exception):
@@ -42,10 +41,9 @@ def read(folder: Path, name: str, missing: str | None = None) -> Any:
 # text-embeddings-inference
 
 
-def tei_pooling(folder: Path, old: bool) -> str:
+def tei_pooling(folder: Path) -> str:
     """huggingface/text-embeddings-inference router/src/lib.rs, get_backend_model_type and
-    PoolConfig: 1_Pooling/config.json alone, [CLS] where a BERT has none (a28ad28); old versions
-    ask for four keys in it (009f067)."""
+    PoolConfig: 1_Pooling/config.json alone, [CLS] where a BERT has none (a28ad28)."""
     config = read(folder, "config.json", "`config.json` not found")
     if not isinstance(config.get("architectures"), list):
         raise RefusedError("Failed to parse `config.json`")
@@ -56,8 +54,7 @@ def tei_pooling(folder: Path, old: bool) -> str:
         return "cls"
     if pooling.get("pooling_mode") in ("cls", "mean"):
         return str(pooling["pooling_mode"])
-    asked = LEGACY_MODES if old else LEGACY_MODES[:2]
-    if any(f"pooling_mode_{mode}" not in pooling for mode in asked):
+    if any(f"pooling_mode_{mode}" not in pooling for mode in ("cls_token", "mean_tokens")):
         raise RefusedError("Failed to parse `1_Pooling/config.json`")
     for mode in ("cls", "mean"):
         if pooling["pooling_mode_cls_token" if mode == "cls" else "pooling_mode_mean_tokens"]:
@@ -91,8 +88,8 @@ def tei_rows(folder: Path, texts: list[str]) -> tuple[list[list[int]], int]:
 def tei_candle(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray:
     """backends/candle/src/models/bert.rs (4d94445) and dense.rs (0d1b698): model.safetensors, the
     pooling, then the Dense modules of a modules.json that holds Transformer, Pooling, Dense and
-    Normalize alone. `dense`: of the versions that know Dense."""
-    pooling = tei_pooling(folder, old=not dense)
+    Normalize alone. `dense`: whether the backend knows Dense."""
+    pooling = tei_pooling(folder)
     rows, offset = tei_rows(folder, texts)
     config = read(folder, "config.json")
     if config.keys() & set(CANDLE_FIELDS) != set(CANDLE_FIELDS):
@@ -117,15 +114,14 @@ def tei_candle(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray
     return torch.stack(vectors).numpy()
 
 
-# Versions up to 1.7.2 (000a98a), and backends/python (33b0392): nothing behind the pooling.
-tei_candle_without_dense = partial(tei_candle, dense=False)
+# backends/python (33b0392): nothing behind the pooling.
+tei_python = partial(tei_candle, dense=False)
 
 
-def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
+def tei_onnx(folder: Path, texts: list[str]) -> np.ndarray:
     """backends/ort/src/lib.rs (04a0215): model.onnx or onnx/model.onnx; the output
-    sentence_embedding as it is, else last_hidden_state or token_embeddings pooled. Without
-    `newest` (265deb2) sentence_embedding is not known."""
-    pooling = tei_pooling(folder, old=not newest)
+    sentence_embedding as it is, else last_hidden_state or token_embeddings pooled."""
+    pooling = tei_pooling(folder)
     rows, _ = tei_rows(folder, texts)
     config = read(folder, "config.json", "Failed to read `config.json`")
     session = onnx_session(folder, ("model.onnx", "onnx/model.onnx"))
@@ -133,7 +129,7 @@ def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
     ids = np.array([row + [config["pad_token_id"]] * (width - len(row)) for row in rows])
     mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows])
     outputs = run(session, ids, mask)
-    if newest and "sentence_embedding" in outputs:
+    if "sentence_embedding" in outputs:
         return outputs["sentence_embedding"]
     hidden = outputs.get("last_hidden_state", outputs.get("token_embeddings"))
     if hidden is None:
@@ -143,18 +139,15 @@ def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
     return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
 
 
-tei_onnx_before_sentence_embedding = partial(tei_onnx, newest=False)
-
-
 # vLLM
 
 
-def vllm(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray:
+def vllm(folder: Path, texts: list[str]) -> np.ndarray:
     """vllm-project/vllm model_executor/models/registry.py, _try_resolve_transformers: an
     architecture that neither it nor transformers has is refused. transformers_utils/config.py,
     get_pooling_config (e23031f): the first Pooling and Normalize of modules.json by their exact
-    names, every other module skipped; adapters.py, _load_st_projector (3b2aedb, since pull request
-    23408): Dense too. A longer text than max_seq_length is refused."""
+    names, every other module skipped; adapters.py, _load_st_projector (3b2aedb): Dense too. A
+    longer text than max_seq_length is refused."""
     import transformers
 
     config = read(folder, "config.json", "no config.json")
@@ -176,12 +169,8 @@ def vllm(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray:
         hidden = encoder(folder)(**rows).last_hidden_state
     mask = rows["attention_mask"][..., None]
     vectors = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
-    if dense:
-        vectors = torch.from_numpy(through_dense(folder, modules, vectors))
+    vectors = torch.from_numpy(through_dense(folder, modules, vectors))
     return (torch.nn.functional.normalize(vectors) if "Normalize" in first else vectors).numpy()
-
-
-vllm_without_dense = partial(vllm, dense=False)
 
 
 # Infinity, fastembed
