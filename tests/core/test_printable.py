@@ -11,13 +11,8 @@ from cotbert_core.messages.printable import printable
 
 HOSTILE = {
     "clear screen": "\x1b[2J\x1b[H",
-    "title": "\x1b]0;owned\x07",
-    "clipboard (OSC 52)": "\x1b]52;c;Y3VybA==\x1b\\",
     "C1 introducer": "\x9b2J\x9d0;owned\x9c",
-    "return over the line": "harmless\rrm -rf",
-    "backspaces": "abc\x08\x08\x08xyz",
     "delete": "a\x7fb",
-    "next line": "a\x85b",
     "override": "user\u202egnp.exe\u202c",
     "isolates": "\u2066a\u2067b\u2068c\u2069",
     "marks": "a\u200eb\u200fc\u061cd",
