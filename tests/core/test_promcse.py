@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib import util
 
 import numpy as np
 import pytest
@@ -246,7 +247,7 @@ def test_what_cannot_have_prefixes_is_refused(saved, make, encoder_folder, monke
     encoder = SentenceEncoder.from_pretrained(folder)
     with pytest.raises(UserError, match="attends to trained prefixes, which the graph would"):
         _check_exportable("mine", encoder)
-    monkeypatch.setattr(openvino_model, "find_spec", lambda name: True)
+    monkeypatch.setattr(util, "find_spec", lambda name: True)
     with pytest.raises(UserError, match="'openvino' would leave out"):
         openvino_model.check_openvino(encoder)
     with pytest.raises(UserError, match=r"only the second encoder has the tensor .*prefix"):
