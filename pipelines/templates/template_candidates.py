@@ -94,8 +94,8 @@ def _prefix(line: str) -> str:
         return f"{line} {SLOT}"
     if line.count(SLOT) != 1:
         raise UserError(
-            f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once, between its quotes "
-            "if it has any"
+            f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once, between quotes "
+            "if there are any"
         )
     return line
 

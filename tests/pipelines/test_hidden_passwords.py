@@ -115,7 +115,7 @@ def test_errors_and_descriptions_of_jobs_hide_it(closed_store):
     assert sweep.tracking_uri == closed_store
     words = ["prepare", "--input", ADDRESSES[0], "--output", "/x"]
     assert jobs._line(words) == "cotbert prepare --input 's3://***@bucket/a.txt' --output /x"
-    (_, note) = jobs._notes([], {"MLFLOW_TRACKING_URI": closed_store}, False)
+    *_, note = jobs._notes({"MLFLOW_TRACKING_URI": closed_store}, False)
     assert note.startswith("MLFLOW_TRACKING_URI is http://***@127.0.0.1")
     settings = job_record.option_record(AdaptOptions((f"https://user:{MARK}@host/a.txt",)))
     assert "***" in settings["inputs"][0]
@@ -151,7 +151,7 @@ def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
     plan = ReadPlan([], [], 0, "text")
     rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
-    ledger = SimpleNamespace(counts=Counter(), skipped={})
+    ledger = SimpleNamespace(counts=Counter(), skipped={}, precisions=set())
     job, none = CorpusJob(options, plan, rules, tokenizer), DocumentSummary()
     corpus = corpus_manifest(job, None, Counter(), none)
     vectors = embeddings_manifest(EmbedOptions("model", (address,)), plan, {}, ledger)
