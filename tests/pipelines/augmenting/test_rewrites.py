@@ -136,7 +136,7 @@ def test_two_cannot_write_at_a_time(tmp_path):
     path = tmp_path / "a.jsonl"
     with (
         open_ledger(path) as ledger,
-        pytest.raises(UserError, match="is being written by process .*: wait"),
+        pytest.raises(UserError, match=r"is being written by process .*: wait"),
         open_ledger(path, wait=0.0),
     ):
         pass
