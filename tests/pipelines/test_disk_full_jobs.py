@@ -36,7 +36,7 @@ def test_prepare(tmp_path, lines, bert_folder):
 
 
 def test_embed(tmp_path, lines, bert_folder):
-    with mounted(tmp_path / "small", "100k") as place:
+    with mounted(tmp_path / "small", "1500k") as place:  # room for one part of 8,192 rows
         command = ["embed", bert_folder, "--precision", "fp32"]
         line = failure([*command, "--input", str(lines), "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
