@@ -28,6 +28,7 @@ def failed(checks):
     return [check.name for check in checks if not check.ok]
 
 
+@pytest.mark.real
 def test_gradients_of_methods(setup, monkeypatch):
     small = {"method.layers": 1, "method.heads": 2, "method.feed_forward": 24}
     few = {name: gpu_checks.METHODS[name] for name in ("promptbert", "denosent")}
@@ -37,6 +38,7 @@ def test_gradients_of_methods(setup, monkeypatch):
     assert failed(found) == []
 
 
+@pytest.mark.real
 def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
     monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
     real = gradient_cache.checkpoint
@@ -45,6 +47,7 @@ def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
     assert failed(gpu_checks.gradients(setup)) == ["gradient in chunks, dropout, cot-bert"]
 
 
+@pytest.mark.real
 def test_attention_speed_and_waits(setup):
     found = [*gpu_checks.attentions(setup), *gpu_checks.waits(setup)]
     assert failed(found) == []
@@ -56,7 +59,7 @@ def test_attention_speed_and_waits(setup):
 
 @pytest.mark.real
 def test_ddp_on_two_processes(setup, monkeypatch):
-    monkeypatch.setattr(torch.multiprocessing, "spawn", run_pair)
+    monkeypatch.setattr(gpu_jobs, "spawn", run_pair)
     found = list(gpu_jobs.data_parallel(setup))
     assert [check.ok for check in found] == [True, True]
     assert {check.limit for check in found} == {"<= 1e-04"}
