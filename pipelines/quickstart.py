@@ -25,6 +25,7 @@ from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE, places, typed
 from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
 # CoT-BERT as published, and a sentence with the rest of its document as its positive: after ten
@@ -67,13 +68,18 @@ def quickstart(
 
 
 def adapt_options(options: QuickstartOptions) -> AdaptOptions:
-    """Return the adaptation of the quickstart: few candidates, the first sentences as queries."""
+    """Return the adaptation of the quickstart: few candidates, the first sentences as queries.
+
+    It has two workers of one thread each: beside other work on two cores a step took them 3 to 6 s,
+    and one worker of two threads, which wait for each other in every operation, 8 to 20 s.
+    """
     return AdaptOptions(
         (f"docstrings:{options.packages}",),
         query="first",
         candidates=SHOWN,
         sentences=options.sentences,
         max_steps=options.steps,
+        workers=min(2, available_cores()),
     )
 
 
