@@ -69,6 +69,7 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
             kept = {m.step: m.value for m in server_client.get_metric_history(run.info.run_id, key)}
             assert kept == {step: row[key] for step, row in rows.items() if key in row}
         settings = read_json(folder / "settings.json")["settings"]
+        del settings["cpus_per_worker"]  # which may change when a run continues
         assert run.data.params.items() >= {k: str(v) for k, v in settings.items()}.items()
         assert "model" in {a.path for a in server_client.list_artifacts(run.info.run_id)}
 
