@@ -200,8 +200,8 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     if not pages or all(kind_of(name) == "txt" for name in found):
         return found, others
     locations.say_once(
-        f"note: {len(pages):,} md and rst files in {item!r} are not read, since it holds data "
-        "files too: name them to read them"
+        f"note: the md and rst files in {item!r} ({len(pages):,}) are not read beside data files: "
+        "name them to read them"
     )
     return [name for name in found if name not in pages], [*others, *pages]
 

@@ -23,6 +23,7 @@ from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.options import BackTranslation, Limits
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.cli import main
+from pipelines.runtime import shard_tasks
 
 pytestmark = [pytest.mark.usefixtures("own_store", "own_cache")]
 
@@ -121,6 +122,8 @@ def undisturbed(corpus, models):
 @pytest.mark.real
 def test_a_single_worker_on_cpus_starts_no_ray(corpus, tiny_models, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(methods, "ray_session", None)
+    for runs in ("ray_runs", "names_cluster"):  # whatever an earlier test has left running
+        monkeypatch.setattr(shard_tasks, runs, lambda: False)
     words = command(corpus, tiny_models, tmp_path / "out", "--precision", "float32")
     assert main([*words, "--batch-tokens", "60"]) == 0
     assert rows(tmp_path / "out")["augmented_text"].to_pylist() == EXPECTED

@@ -91,7 +91,8 @@ def test_every_row_of_every_format_is_accounted_for(
     assert list(shown) == [name for name in result if name not in INTERNAL]
     assert "  folder  corpus\n  report  corpus/report.html\n  next    " in ending
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
-    assert all(line.startswith(("prepare ", "warning: ")) for line in captured.err.splitlines())
+    begins = ("prepare ", "warning: ", "note: the md and rst files in")
+    assert all(line.startswith(begins) for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare / corpus", len(kept))
     attached = [file.path for file in own_store.list_artifacts(run.info.run_id)]
@@ -103,7 +104,9 @@ def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, be
     words = ("prepare", "--input", folder, "--encoder", bert_folder, "--output", "corpus")
     done = subprocess.run([command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {line.split()[0] for line in done.stderr.splitlines()} == {"prepare", "warning:"}
+    assert {line.split()[0] for line in done.stderr.splitlines()} == {
+        *("prepare", "warning:", "note:")
+    }
     shown = done.stdout.split("\n\n")[1].splitlines()
     result = json.loads(Path("corpus/result.json").read_text())
     assert [line.split()[0] for line in shown] == [name for name in result if name not in INTERNAL]

@@ -202,6 +202,6 @@ def test_a_page_about_data_is_read_where_there_are_only_texts(tmp_path, capsys):
     made = plan([str(tmp_path)])
     assert made.files == [str(tmp_path / "data.csv")]
     assert made.ignored == 2
-    assert "note: 2 md and rst files in" in capsys.readouterr().err
+    assert "(2) are not read beside data files" in capsys.readouterr().err
     named = plan([str(tmp_path / "data.csv"), str(tmp_path / "README.md")])
     assert [len(named.files), named.ignored] == [2, 0]
