@@ -1,6 +1,8 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
+# Without bytecode, asserts are rewritten and files compiled in every run of the tests: 7 s of CPU.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show these targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,7 +22,7 @@ test: .venv/installed lint test-unit ## Lint, types and all tests
 	$(BIN)/python -m pytest -m 'ray_local or real' --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-unit: .venv/installed ## The tests of single parts, a file to a core
-	$(BIN)/python -m pytest -m 'not ray_local and not real' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not ray_local and not real' --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed ## Style and types
 	$(BIN)/ruff check .

@@ -25,17 +25,22 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
     def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
+        # Trials that were killed at a check after which they stop: their next check stops them.
+        self._stopping: set[str] = set()
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Record the scores of a trial that was killed: it reports only its later ones."""
         super().on_trial_add(tune_controller, trial)
-        self._record(trial, dev_scores(self._folder / trial.config[TRIAL]))
+        name = trial.config[TRIAL]
+        if self._record(trial, dev_scores(self._folder / name)) == TrialScheduler.STOP:
+            self._stopping.add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         action = super().on_trial_result(tune_controller, trial, result)
         if STEP in result:
             name, step = trial.config[TRIAL], int(result[STEP])
-            continues = action != TrialScheduler.STOP or step >= self._steps(name)
+            stops = action == TrialScheduler.STOP or name in self._stopping
+            continues = not stops or step >= self._steps(name)
             answer_run(self._folder / name, step, continues=continues)
         return str(TrialScheduler.CONTINUE)
 
@@ -45,6 +50,9 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         super().on_trial_add(None, stand_in)
         self._record(stand_in, dev_scores(self._folder / name))
 
-    def _record(self, trial: Any, scores: Mapping[int, float]) -> None:
+    def _record(self, trial: Any, scores: Mapping[int, float]) -> str:
+        """Record the scores and return what the scheduler decides at the last of them."""
+        decision = TrialScheduler.CONTINUE
         for step, score in sorted(trained_scores(scores).items()):
-            super().on_trial_result(None, trial, {STEP: step, DEV_SCORE: score})
+            decision = super().on_trial_result(None, trial, {STEP: step, DEV_SCORE: score})
+        return str(decision)

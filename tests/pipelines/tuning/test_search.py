@@ -83,6 +83,18 @@ def test_a_trial_that_was_killed_on_the_way_is_measured_against(tmp_path):
     assert report(scheduler, "0004", tmp_path) == 3
 
 
+def test_a_trial_that_was_killed_before_it_was_stopped_stops_at_its_next_check(tmp_path):
+    """As it would have without the kill, one check earlier; a better trial goes on."""
+    scheduler = judge(tmp_path)
+    report(scheduler, "0000", tmp_path)
+    for name, first, continues in (("0003", 10.0, False), ("0004", 43.0, True)):
+        leave_trial(tmp_path, name, {0: 1.0, 1: first}, "unfinished")
+        trial = SimpleNamespace(trial_id=name, config={"trial": name})
+        scheduler.on_trial_add(None, trial)
+        scheduler.on_trial_result(None, trial, {"step": 2, "dev_score": 99.0})
+        assert should_continue(tmp_path / name, 2, wait=0) is continues
+
+
 @pytest.mark.parametrize(
     ("cluster", "workers", "cpus", "asked", "expected"),
     [
