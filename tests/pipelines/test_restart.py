@@ -32,7 +32,7 @@ def texts(tmp_path_factory):
             "" if draw.random() < 0.01 else f"{draw.randrange(125_000)} dogs saw a man in 2019"
             for _ in range(ROWS)
         ]
-        lines.append(" " * (prepare_job.FEW_BYTES // SHARDS))  # a row without text, so that Ray runs
+        lines.append(" " * (prepare_job.FEW_BYTES // SHARDS))  # so many bytes that Ray runs
         (home / f"{number:02}.txt").write_text("\n".join(lines))
     return home
 
