@@ -13,6 +13,7 @@ import numpy as np
 
 from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
+from pipelines.evaluating.changed_queries import changed_queries
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.evaluation_data import (
@@ -89,6 +90,11 @@ def evaluate_several(
             "differences": {o.label: differences(first.scored, o.scored) for o in others},
         }
         result["verdicts"] = difference_sentences(result)
+        if data.held_out is not None:
+            result["changed_queries"] = {
+                o.label: changed_queries(data.held_out, first.scored.ranks, o.scored.ranks)
+                for o in others
+            }
         run.metrics(_difference_metrics(result["differences"]))
         result["mlflow_run_id"] = run.id
         files.write(run, result, list(models.values()))

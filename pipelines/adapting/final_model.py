@@ -37,8 +37,9 @@ def evaluate_models(
     corpus: Corpus,
     output: Path,
     parent: str | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the scores of the models by name, and the differences of all but the first to it.
+) -> tuple[dict[str, Any], ...]:
+    """Return the scores of the models by name; of all but the first the differences to it, and the
+    queries that one of both alone finds first.
 
     They are scored on the test queries, which can only confirm the winner, and on general text.
     """
@@ -50,12 +51,12 @@ def evaluate_models(
     path.unlink(missing_ok=True)
     names = [model.name for model in models]
     if len(several) == 1:
-        return {names[0]: evaluate(several[0], path, parent)}, {}
+        return {names[0]: evaluate(several[0], path, parent)}, {}, {}
     scores = evaluate_several(several, path, parent)
-    gaps = scores["differences"].values()
     return (
         dict(zip(names, scores["models"].values(), strict=True)),
-        dict(zip(names[1:], gaps, strict=True)),
+        dict(zip(names[1:], scores["differences"].values(), strict=True)),
+        dict(zip(names[1:], scores["changed_queries"].values(), strict=True)),
     )
 
 

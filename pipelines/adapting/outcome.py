@@ -47,13 +47,14 @@ def outcome(
     chosen: Contender,
     models: Mapping[str, Any],
     differences: Mapping[str, Any],
+    changed_queries: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the contents of result.json.
 
     trials: a row for each candidate. contenders: the untouched encoder first. chosen: the one that
     is handed back. models: the scores of the untouched encoder, the winner of the dev queries and
-    perhaps others. differences: of all but the first. The table compares keyword search only on
-    documents: two halves of a sentence have few words in common.
+    perhaps others. differences, changed_queries: of all but the first. The table compares keyword
+    search only on documents: two halves of a sentence have few words in common.
     """
     return {
         "encoder": options.encoder,
@@ -78,6 +79,7 @@ def outcome(
         "trials": list(trials),
         "models": dict(models),
         "differences": dict(differences),
+        "changed_queries": changed_queries.get(chosen.name),
     }
 
 

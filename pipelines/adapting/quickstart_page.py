@@ -10,6 +10,7 @@ from typing import Any
 from cotbert_core.files import write_text
 from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.outcome import score_words, sentences
+from pipelines.adapting.report import changed_section
 from pipelines.evaluating.scoring import FOUND_FIRST, KEYWORDS, WITH_KEYWORDS, score_of
 from pipelines.reports import html_page, plots
 from pipelines.runtime.ending import REPORT_FILE
@@ -96,6 +97,7 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
             said + plots.score_bars(bars, outcome.label(chosen), "held-out queries found first, %"),
         ),
         ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
+        *changed_section(outcome.adapted),
         ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),
     ]
     note = (

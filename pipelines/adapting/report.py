@@ -20,6 +20,7 @@ from pipelines.adapting.outcome import (
     table_rows,
     trial_rows,
 )
+from pipelines.evaluating.changed_queries import HEADER, changed_rows, changed_sentence
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     PASSAGES,
@@ -95,6 +96,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
             + html_page.table(TABLE_HEADER, table_rows(result))
             + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOF}"], "note"),
         ),
+        *changed_section(result),
         ("Candidates", html_page.table(TRIALS_HEADER, trial_rows(result))),
         (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
         ("Settings", html_page.table(("setting", "value"), settings, "text")),
@@ -106,6 +108,15 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     took = "" if seconds is None else f" in {clock(seconds)}"
     note = f"{result['encoder']}, adapted to {sentences_of}{took}."
     write_text(path, html_page.page("Adaptation", note, sections))
+
+
+def changed_section(result: Mapping[str, Any]) -> list[html_page.Section]:
+    """Return a section with queries that the untouched encoder or the new one alone finds first."""
+    if not (changed := result["changed_queries"]):
+        return []
+    queries = result["models"][result["chosen"]][FOUND_FIRST]["queries"]
+    said = html_page.paragraphs([changed_sentence(changed, queries)])
+    return [("Queries that changed", said + html_page.table(HEADER, changed_rows(changed), "text"))]
 
 
 _SHOWN = (

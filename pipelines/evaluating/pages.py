@@ -49,7 +49,7 @@ def _rows(table: Table) -> list[str]:
 
 def _html(table: Table) -> str:
     note = html_page.paragraphs([table.note] if table.note else [], "note")
-    return html_page.table(table.header, table.rows) + note
+    return html_page.table(table.header, table.rows, table.kind) + note
 
 
 def _plotted(model: Model) -> str | None:

@@ -1,6 +1,6 @@
 """Scores with bootstrap intervals, as entries for JSON.
 
-Shapes: R resamples, N pairs or examples.
+Shapes: R resamples, N pairs or examples, Q queries.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ class Scored:
     """The scores of a model.
 
     entries: as in the JSON file. resampled: (R,) scores x 100 by the same names, empty for R = 0.
-    predicted: similarities of the pairs, for plots.
+    predicted: similarities of the pairs, for plots. ranks: (Q,) rank of each held-out query's own
+    document by cosine, empty if there are none.
     """
 
     entries: dict[str, Any] = field(default_factory=dict)
     resampled: dict[str, np.ndarray] = field(default_factory=dict)
     predicted: dict[str, Predicted] = field(default_factory=dict)
+    ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
 
     def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
         """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON."""
@@ -156,6 +158,7 @@ def add_held_out(
 
     add(FOUND_FIRST, "found_first", found.alone.found)
     add(MRR10, "mrr10", found.alone.reciprocal)
+    scored.ranks = found.alone.ranks
     for name, one in (
         (WITH_KEYWORDS, found.keywords),
         (PASSAGES, found.passages),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.evaluating.changed_queries import HEADER, changed_rows, changed_sentence
 from pipelines.evaluating.published import (
     STS,
     STS_COLUMNS,
@@ -15,7 +16,14 @@ from pipelines.evaluating.published import (
     Published,
     beside,
 )
-from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, Scored, measure_of, score_of
+from pipelines.evaluating.scoring import (
+    AVERAGE,
+    FOUND_FIRST,
+    TRANSFER_AVERAGE,
+    Scored,
+    measure_of,
+    score_of,
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. rows: cells under `header`. note: a paragraph below the table."""
+    """A table. rows: cells under `header`. note: a paragraph below the table. kind: "text" if its
+    cells are sentences."""
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+    kind: str = ""
 
 
 def tables(result: Mapping[str, Any], models: Sequence[Model]) -> list[Table]:
@@ -48,6 +58,7 @@ def tables(result: Mapping[str, Any], models: Sequence[Model]) -> list[Table]:
     made = [
         _as_published("STS tasks", STS_COLUMNS, AVERAGE, STS, models, "Spearman x 100"),
         *_differences(result),
+        *_changed_queries(result),
         _as_published(
             "Transfer tasks", TRANSFER_COLUMNS, TRANSFER_AVERAGE, TRANSFER, models, "Accuracy x 100"
         ),
@@ -124,6 +135,20 @@ def _differences(result: Mapping[str, Any]) -> list[Table]:
             note,
         )
         for label, entries in result.get("differences", {}).items()
+    ]
+
+
+def _changed_queries(result: Mapping[str, Any]) -> list[Table]:
+    against = result.get("against")
+    return [
+        Table(
+            f"Queries that {label} or {against} alone finds first",
+            HEADER,
+            changed_rows(changed),
+            changed_sentence(changed, result["models"][label][FOUND_FIRST]["queries"]),
+            "text",
+        )
+        for label, changed in result.get("changed_queries", {}).items()
     ]
 
 

@@ -71,6 +71,13 @@ def test_the_result_compares_test_queries_with_the_untouched_encoder(adapted):
     own = result["table"]["held-out"]
     assert own["after"] - own["before"] == pytest.approx(own.get("difference", 0.0))
     assert result["dev"][result["winner"]] == max(result["dev"].values())
+    changed = result["changed_queries"] or {"gained": 0, "lost": 0, "examples": []}
+    queries = result["models"]["untouched"]["held-out"]["queries"]
+    gained = 100 * (changed["gained"] - changed["lost"]) / queries
+    assert own["after"] - own["before"] == pytest.approx(gained)
+    page = (output / "report.html").read_text()
+    for one in changed["examples"]:
+        assert f"<td>{one['query']}</td><td>{one['document']}</td>" in page
     tested = {name: scores["held-out"]["found_first"] for name, scores in result["models"].items()}
     assert tested[result["chosen"]] == max(tested.values())
     assert {row["name"] for row in result["trials"]} == {"denosent-rest", "simcse"}

@@ -72,6 +72,9 @@ def test_several_models_are_compared_on_the_same_queries(
     encoders = (SentenceEncoder.from_pretrained(bert_folder, readout=name) for name in readouts)
     scores = [score_held_out(encoder.encode, held_out) for encoder in encoders]
     mean, cls = (resampled_mean(one.found, 1000, seed_of("held-out")) for one in scores)
+    (changed,) = result["changed_queries"].values()
+    only = [(b.found > a.found).sum() for a, b in (scores, scores[::-1])]
+    assert [changed["gained"], changed["lost"]] == only
     ends = interval(cls - mean)
     assert (entries["held-out"]["low"], entries["held-out"]["high"]) == (ends.low, ends.high)
     shown = capsys.readouterr().out
@@ -79,6 +82,9 @@ def test_several_models_are_compared_on_the_same_queries(
     page = (tmp_path / "page.html").read_text()
     assert "found first" in page
     assert "MRR@10" in page
+    assert f"{only[0]} find their document first only after, and {only[1]} only before." in page
+    for one in changed["examples"]:
+        assert f"<td>{one['query']}</td><td>{one['document']}</td>" in page
 
 
 def test_queries_get_their_own_prompt(unrecorded, corpus, queried_folder, tmp_path):
