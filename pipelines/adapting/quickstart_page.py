@@ -9,10 +9,11 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines.adapting.choosing import UNTOUCHED
+from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.outcome import score_words, sentences
 from pipelines.adapting.report import changed_section
-from pipelines.evaluating.scoring import FOUND_FIRST, KEYWORDS, WITH_KEYWORDS, score_of
-from pipelines.reports import html_page, plots
+from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.reports import html_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import clock, table
 
@@ -69,10 +70,6 @@ def summary(outcome: QuickstartOutcome) -> str:
     return "\n".join([*lines, "", *sentences(outcome.adapted)]) + "\n"
 
 
-def _bar(entry: Mapping[str, Any]) -> tuple[float, Any, Any]:
-    return score_of(entry), entry.get("low"), entry.get("high")
-
-
 def _cut(text: str, most: int = 90) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -85,16 +82,11 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         for rank, (cosine, text) in enumerate(texts)
     ]
     said = html_page.paragraphs(sentences(outcome.adapted))
-    bars = {"keyword search": _bar(outcome.models[UNTOUCHED][KEYWORDS])}
-    chosen = outcome.adapted["chosen"]
-    bars |= {outcome.label(n): _bar(entries[FOUND_FIRST]) for n, entries in outcome.models.items()}
-    for name in dict.fromkeys((UNTOUCHED, chosen)):
-        bars[f"{name}, with keyword search"] = _bar(outcome.models[name][WITH_KEYWORDS])
     documents = outcome.adapted["documents"]
     sections = [
         (
             "What was gained",
-            said + plots.score_bars(bars, outcome.label(chosen), "held-out queries found first, %"),
+            said + found_plot(outcome.adapted, outcome.models, outcome.label),
         ),
         ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
         *changed_section(outcome.adapted),

@@ -8,6 +8,7 @@ from typing import Any
 
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from cotbert_core.files import write_text
+from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
     DOCUMENTS,
@@ -93,6 +94,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
         (
             "What was gained",
             said
+            + found_plot(result, result["models"])
             + html_page.table(TABLE_HEADER, table_rows(result))
             + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOF}"], "note"),
         ),

@@ -1,7 +1,7 @@
 """The colours of pages and plots: each has a name, and a shade for light and for dark pages.
 
 A colour means the same in all plots of a page: blue is a trained model, orange the one that was
-chosen, ink what it is compared with.
+chosen, ink (or grey, for a bar) what it is compared with.
 """
 
 from __future__ import annotations

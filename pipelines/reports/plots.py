@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from pipelines.reports import html_page
-from pipelines.reports.colours import BLUE, GREY, GRID, INK, ORANGE, PAGE, by_name
+from pipelines.reports.colours import BLUE, GREY, GRID, INK, PAGE, by_name
 from pipelines.reports.values import as_typed
 
 WIDTH, HEIGHT = 4.6, 3.2  # inches
@@ -172,14 +172,15 @@ def _row_label(axes: Any, place: int, label: str) -> None:
 
 
 def score_bars(
-    bars: Mapping[str, tuple[float, float | None, float | None]], highlighted: str, label: str
+    bars: Mapping[str, tuple[float, float | None, float | None]],
+    colours: Mapping[str, str],
+    label: str,
 ) -> str:
-    """Return a plot with a horizontal bar for each (score, low, high). highlighted: one name."""
+    """Return a plot with a horizontal bar for each (score, low, high). colours: other than blue."""
 
     def draw(axes: Any) -> None:
         for place, (name, (score, low, high)) in enumerate(bars.items()):
-            colour = ORANGE if name == highlighted else BLUE
-            (bar,) = axes.barh(place, score, color=colour, height=0.5)
+            (bar,) = axes.barh(place, score, color=colours.get(name, BLUE), height=0.5)
             ends = ""
             if low is not None and high is not None:
                 axes.plot([low, high], [place, place], color=INK, lw=1.4)

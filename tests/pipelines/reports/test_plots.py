@@ -7,6 +7,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
+from pipelines.reports.colours import ORANGE
 from pipelines.reports.plots import (
     HOVERED,
     count_axis,
@@ -83,7 +84,9 @@ def test_an_axis_of_numbers(numbers, scale):
 
 
 def test_a_bar_has_its_score_and_interval():
-    shown = score_bars({"a": (50.0, 48.0, 52.0), "b": (60.0, None, None)}, "b", "found first, %")
+    bars = {"a": (50.0, 48.0, 52.0), "b": (60.0, None, None)}
+    shown = score_bars(bars, {"b": ORANGE}, "found first, %")
+    assert shown.count("fill: var(--blue") == shown.count("fill: var(--orange") == 1
     assert "<title>a: 50.0, 95 % interval 48.0 to 52.0</title>" in shown
     assert "<title>b: 60.0</title>" in shown
     assert {"a", "b", "found first, %"} <= set(labels(shown))

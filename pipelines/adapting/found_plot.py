@@ -1,0 +1,55 @@
+"""The plot of an adaptation: how many held-out queries find their document first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipelines.adapting.choosing import UNTOUCHED
+from pipelines.evaluating.scoring import (
+    FOUND_FIRST,
+    KEYWORDS,
+    PASSAGES,
+    PASSAGES_WITH_KEYWORDS,
+    WITH_KEYWORDS,
+    score_of,
+)
+from pipelines.reports.colours import BLUE, GREY, ORANGE
+
+_SEARCHES = {
+    FOUND_FIRST: "",
+    WITH_KEYWORDS: ", with keyword search",
+    PASSAGES: ", by passages",
+    PASSAGES_WITH_KEYWORDS: ", by passages with keyword search",
+}
+
+
+def found_plot(
+    result: Mapping[str, Any], models: Mapping[str, Any], label: Callable[[str], str] = str
+) -> str:
+    """Return a plot in which the new encoder follows the untouched one, in each kind of search.
+
+    result: of an adaptation. models: the scores of models by name, of which those that were not
+    handed back are shown last. label: returns what a model is called.
+    """
+    from pipelines.reports import plots  # matplotlib
+
+    chosen = result["chosen"]
+    bars: dict[str, tuple[float, Any, Any]] = {}
+    colours: dict[str, str] = {}
+
+    def add(name: str, task: str, text: str) -> None:
+        entry = models[name][task]
+        bars[text] = (score_of(entry), entry.get("low"), entry.get("high"))
+        of_models = {UNTOUCHED: GREY, chosen: ORANGE}
+        colours[text] = GREY if task == KEYWORDS else of_models.get(name, BLUE)
+
+    for task, words in _SEARCHES.items():
+        if task == WITH_KEYWORDS and task in result["table"]:
+            add(UNTOUCHED, KEYWORDS, "keyword search alone")
+        for name in dict.fromkeys((UNTOUCHED, chosen)):
+            if task in result["table"]:
+                add(name, task, f"{label(name)}{words}")
+    for name in models:
+        add(name, FOUND_FIRST, label(name))
+    return plots.score_bars(bars, colours, "held-out queries found first, %")
