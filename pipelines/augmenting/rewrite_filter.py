@@ -6,11 +6,14 @@ import re
 import unicodedata
 from functools import cache
 
+import regex
+
 from cotbert_core.evaluation.keyword_search import NO_BLANKS
 from pipelines.augmenting.options import Limits
 
-# In scripts without blanks each letter counts as a word.
-_WORD = re.compile(rf"[{NO_BLANKS}]|[^\W{NO_BLANKS}]+(?:['\u2019][^\W{NO_BLANKS}]+)*")
+# In scripts without blanks each letter counts as a word. Unlike re, regex takes the marks of Hindi
+# or Tamil as parts of a word.
+_WORD = regex.compile(rf"[{NO_BLANKS}]|[^\W{NO_BLANKS}]+(?:['\u2019][^\W{NO_BLANKS}]+)*")
 # Refusals and phrases by which models identify themselves; in lower case with straight quotes.
 _CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
 _REFUSAL = re.compile(

@@ -84,6 +84,7 @@ def test_words_are_counted_in_scripts_with_and_without_blanks():
         "...": 1,
         "": 1,
         "caf\u00e9 \u0434\u0430": 2,
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e": 2,  # Hindi
     }
     assert {text: words(text) for text in counted} == counted
 
