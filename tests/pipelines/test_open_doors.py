@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,8 @@ class Place:
         output = job.communicate()[0]
         assert job.returncode == 0, output
 
-    def wait_for(self, job, title: str) -> None:
-        while not processes.filter_by_title(self.processes(), title):
+    def wait_for(self, job, begun: Callable[[], object]) -> None:
+        while not begun():
             assert job.poll() is None, job.communicate()[0]
             time.sleep(0.1)
 
@@ -147,7 +148,7 @@ def test_sigterm_ends_a_training_in_plain_words(place, bert_folder):
     write_corpus(place.root / "corpus", bert_folder, SENTENCES, max_length=12)
     words = training(bert_folder, "corpus", "run", *SETTINGS, "max_steps=100000")
     job = place.start(COTBERT, *words)
-    place.wait_for(job, "ray::RayTrainWorker.run_train_fn")
+    place.wait_for(job, (place.root / "run" / "metrics.jsonl").is_file)
     job.send_signal(signal.SIGTERM)
     output = job.communicate(timeout=400)[0]
     place.wait_until_none()
@@ -168,7 +169,7 @@ def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder, monkeypatch
     command = ["embed", bert_folder, "--input", "long.txt", "--output", "vectors"]
     heard = ("env", "--default-signal=HUP")  # tests run under nohup ignore it, and so would the job
     job = place.start(*heard, COTBERT, *command, "--precision", "fp32")
-    place.wait_for(job, "ray::")
+    place.wait_for(job, lambda: processes.filter_by_title(place.processes(), "ray::"))
     for _ in range(2):
         os.killpg(job.pid, signal.SIGHUP)
     output = job.communicate(timeout=400)[0]
