@@ -58,15 +58,6 @@ SLOWEST = (
 )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let unit tests compute with one thread, also while a job in the same process has set more.
-
-    Two files run at a time, and threads that wait for a core take such tests twice as long.
-    """
-    if "not ray_local" in config.option.markexpr:
-        os.environ["OMP_THREAD_LIMIT"] = "1"  # torch, which is not imported yet, reads it
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""

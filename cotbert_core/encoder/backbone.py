@@ -16,6 +16,7 @@ from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.prefixes import load_prefixes
 from cotbert_core.encoder.pretrained import open_pretrained
+from cotbert_core.encoder.threads import keep_threads_started
 from cotbert_core.errors import UserError
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
@@ -127,6 +128,7 @@ def load_backbone(
     """
     from transformers import AutoModel
 
+    keep_threads_started()
     tokenizer = load_tokenizer(name)
     device = current_device()
     model = open_pretrained(

@@ -1,7 +1,8 @@
-"""Run independent pieces of CPU inference in parallel, one thread per piece."""
+"""The threads of torch on a CPU: how many, and independent pieces of inference in parallel."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,30 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # torch's number of threads applies to the whole process while a new thread starts.
 _LOCK = threading.Lock()
+
+
+def set_threads(threads: int) -> None:
+    """Let torch compute with this many threads, or with fewer if OpenMP may start fewer.
+
+    In bf16 torch leaves the part of a product uncomputed whose thread OpenMP did not start, without
+    an error (docs/upstream.md).
+    """
+    torch.set_num_threads(min(threads, _openmp_threads(threads)))
+
+
+def keep_threads_started() -> None:
+    """Reduce torch's own number of threads to those that OpenMP starts."""
+    threads = torch.get_num_threads()
+    if _openmp_threads(threads) < threads:
+        set_threads(threads)
+
+
+def _openmp_threads(threads: int) -> int:
+    """Return how many of these threads OpenMP starts at any time, by its variables."""
+    if os.environ.get("OMP_DYNAMIC", "").strip().lower() == "true":
+        return 1  # as many as the machine's load allows
+    limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
+    return max(1, int(limit)) if limit.isdecimal() else threads
 
 
 def map_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

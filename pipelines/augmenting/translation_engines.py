@@ -76,10 +76,11 @@ class TransformersEngine:
         from transformers import MarianMTModel
         from transformers.utils import logging
 
+        from cotbert_core.encoder.threads import set_threads
         from cotbert_core.training.devices import current_device
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        torch.set_num_threads(threads)
+        set_threads(threads)
         self._options = options
         self._device = current_device()
         if options.precision == "float16" and self._device.type == "cpu":

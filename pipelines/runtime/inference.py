@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 from cotbert_core.choices import Backend, Precision
+from cotbert_core.encoder import threads as torch_threads
 from cotbert_core.exporting.openvino_model import choose_backend, run_by
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.precision import cast_weights
@@ -33,7 +32,7 @@ def set_threads(threads: int) -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
     # By default each worker's tokenizer starts a thread for every core of the machine.
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-    torch.set_num_threads(threads)
+    torch_threads.set_threads(threads)
 
 
 def for_inference(

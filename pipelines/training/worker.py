@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.threads import set_threads
 from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
@@ -69,7 +69,7 @@ def train_worker(job: dict[str, Any]) -> None:
     queue of `messages`.
     """
     keep_freed_memory()
-    torch.set_num_threads(job["cpus"])
+    set_threads(job["cpus"])
     training = _set_up(job)
     restore(training)
     warn_slow_precision(training)

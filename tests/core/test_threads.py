@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
 
-from cotbert_core.encoder.threads import map_threads
+from cotbert_core.encoder.threads import keep_threads_started, map_threads, set_threads
 from cotbert_core.sentence_encoder import SentenceEncoder
 
 
@@ -64,3 +67,45 @@ def test_vectors_are_those_of_one_thread(two_threads, bert_folder, precision):
     torch.set_num_threads(1)
     alone = encoder.encode(sentences, batch_tokens=64, precision=precision)
     assert (beside == alone).all()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, 2),
+        ({"OMP_THREAD_LIMIT": "1"}, 1),
+        ({"OMP_THREAD_LIMIT": " 8 "}, 2),
+        ({"OMP_THREAD_LIMIT": "many", "OMP_DYNAMIC": "false"}, 2),
+        ({"OMP_DYNAMIC": "TRUE"}, 1),
+    ],
+)
+def test_torch_gets_no_more_threads_than_openmp_starts(
+    two_threads, monkeypatch, variables, expected
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    keep_threads_started()
+    assert torch.get_num_threads() == expected
+    set_threads(2)
+    assert torch.get_num_threads() == expected
+
+
+# Freed memory is not 0, so a part that is not computed is seen.
+LIMITED = """
+import sys, numpy, torch
+from cotbert_core.sentence_encoder import SentenceEncoder
+encoder = SentenceEncoder.from_pretrained(sys.argv[1])
+texts = ["dog number 3 runs"]
+right = encoder.encode(texts, precision="fp32")
+for _ in range(20):
+    [torch.full((n,), 1e30) for n in range(50, 2000, 50)]
+    assert numpy.abs(encoder.encode(texts, precision="bf16") - right).max() < 0.1
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("variable", [{"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"}])
+def test_vectors_are_right_where_openmp_starts_fewer_threads(bert_folder, variable):
+    """Without the reduced number, oneDNN leaves parts of bf16 products uncomputed."""
+    own = {**os.environ, "OMP_NUM_THREADS": "2", **variable}
+    subprocess.run([sys.executable, "-c", LIMITED, bert_folder], env=own, check=True)
