@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import islice
 
 from pipelines.augmenting.chat_endpoint import Answer, ChatEndpoint, StoppedError
 from pipelines.augmenting.ledger import Rewrite
@@ -86,14 +85,22 @@ class LlmRewriter:
         left: Iterator[tuple[int, str]],
         pending: dict[Future[Answer], int],
     ) -> None:
-        """Submit requests until `concurrency` are pending."""
-        free = self.options.concurrency - len(pending)
-        for number, text in islice(left, free):
-            if not self.budget.allows(len(pending)):
+        """Submit requests until `concurrency` are pending, or as many as the budget allows.
+
+        Raises StoppedError if none is pending and the budget is spent.
+        """
+        while len(pending) < self.options.concurrency:
+            allowed = self.budget.allows(len(pending))
+            if pending and not allowed:
+                return  # they may use less than the average
+            if (row := next(left, None)) is None:
+                return
+            if not allowed:
                 raise StoppedError(
                     f"--budget-tokens {self.budget.limit:,} is spent: give the same command "
                     "with a larger budget to continue"
                 )
+            number, text = row
             prompt = self.options.prompt.replace("{sentence}", text)
             pending[pool.submit(self.endpoint.complete, prompt)] = number
 
