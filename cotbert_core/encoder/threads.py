@@ -26,7 +26,7 @@ def set_threads(threads: int) -> None:
 
 
 def keep_threads_started() -> None:
-    """Reduce torch's own number of threads to those that OpenMP starts."""
+    """Lower torch's number of threads to that which OpenMP starts."""
     threads = torch.get_num_threads()
     if _openmp_threads(threads) < threads:
         set_threads(threads)

@@ -37,19 +37,20 @@ def found_plot(
     chosen = result["chosen"]
     bars: dict[str, tuple[float, Any, Any]] = {}
     colours: dict[str, str] = {}
+    of_models = {UNTOUCHED: GREY, chosen: ORANGE}
 
     def add(name: str, task: str, text: str) -> None:
         entry = models[name][task]
         bars[text] = (score_of(entry), entry.get("low"), entry.get("high"))
-        of_models = {UNTOUCHED: GREY, chosen: ORANGE}
         colours[text] = GREY if task == KEYWORDS else of_models.get(name, BLUE)
 
     for task, words in _SEARCHES.items():
-        if task == WITH_KEYWORDS and task in result["table"]:
+        if task not in result["table"]:
+            continue
+        if task == WITH_KEYWORDS:
             add(UNTOUCHED, KEYWORDS, "keyword search alone")
         for name in dict.fromkeys((UNTOUCHED, chosen)):
-            if task in result["table"]:
-                add(name, task, f"{label(name)}{words}")
+            add(name, task, f"{label(name)}{words}")
     for name in models:
         add(name, FOUND_FIRST, label(name))
     return plots.score_bars(bars, colours, "held-out queries found first, %")

@@ -12,8 +12,10 @@ from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.outcome import score_words, sentences
 from pipelines.adapting.report import changed_section
+from pipelines.evaluating.changed_queries import LONGEST
 from pipelines.evaluating.scoring import FOUND_FIRST, score_of
 from pipelines.reports import html_page
+from pipelines.reports.values import shortened
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import clock, table
 
@@ -66,18 +68,14 @@ def summary(outcome: QuickstartOutcome) -> str:
     """Return the text for the terminal: what was gained, the scores, and neighbours."""
     lines = [table(score_rows(outcome), score_header(outcome))]
     for query, found in outcome.neighbours:
-        lines += ["", query, *(f"  {cosine:.2f}  {_cut(text)}" for cosine, text in found)]
+        lines += ["", query, *(f"  {cosine:.2f}  {shortened(text, 90)}" for cosine, text in found)]
     return "\n".join([*lines, "", *sentences(outcome.adapted)]) + "\n"
-
-
-def _cut(text: str, most: int = 90) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> None:
     """Write report.html."""
     found = [
-        (query if rank == 0 else "", f"{cosine:.2f}", _cut(text, 300))
+        (query if rank == 0 else "", f"{cosine:.2f}", shortened(text, LONGEST))
         for query, texts in outcome.neighbours
         for rank, (cosine, text) in enumerate(texts)
     ]

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.evaluation import HeldOut
+from pipelines.reports.values import shortened
 
 EXAMPLES = 5
-# Documents are cut to so many letters.
+# The number of characters of a document that are shown.
 LONGEST = 300
 HEADER = ("query", "its document", "rank before", "rank after")
 
@@ -57,10 +58,11 @@ def changed_sentence(changed: Mapping[str, Any], queries: int) -> str:
 def changed_rows(changed: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a row of text cells for each example, under HEADER."""
     return [
-        (one["query"], _cut(one["document"]), f"{one['before']:,}", f"{one['after']:,}")
+        (
+            one["query"],
+            shortened(one["document"], LONGEST),
+            f"{one['before']:,}",
+            f"{one['after']:,}",
+        )
         for one in changed["examples"]
     ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
