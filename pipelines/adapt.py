@@ -36,7 +36,7 @@ from pipelines.adapting.choosing import (
 from pipelines.adapting.final_model import (
     EVALUATION_FILE,
     SAVED_READOUTS,
-    complete_card,
+    complete_model,
     evaluate_models,
     graded_file,
     save_model,
@@ -178,7 +178,7 @@ def _run(
     chosen = confirm(winner, contenders[0], scores[0])
     save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
-    complete_card(output / MODEL, result)
+    complete_model(output / MODEL, result)
     return result
 
 

@@ -20,6 +20,7 @@ from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
+from cotbert_core.saving.keyword_weights import keyword_weight
 from pipelines.embedding.digests import text_digests
 from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.read_plan import ReadPlan
@@ -28,7 +29,7 @@ from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions
-from pipelines.searching.queries import query_vectors
+from pipelines.searching.queries import query_encoder, query_vectors
 from pipelines.searching.texts import input_plan, texts_of
 
 
@@ -57,14 +58,17 @@ def search(options: SearchOptions) -> list[list[Match]]:
         plan = input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
     column = None if plan is not None else _text_column(options.text_column, opened.text_columns)
     source = _keyword_source(opened, plan, column) if options.keywords else None
-    how = options.model, options.precision, options.query_template
-    queries = query_vectors(opened, options.queries, *how)
+    encoder = query_encoder(opened, options.model, options.query_template)
+    queries = query_vectors(opened, encoder, options.queries, options.precision)
     if isinstance(opened, OpenedIndex):
         hits = opened.nearest(queries, options.top)
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
         keywords = None if source is None else keyword_scores_of(opened, options.queries, source)
-        hits = nearest(opened, queries, options.top, keywords, options.keyword_weight)
+        weight = options.keyword_weight or keyword_weight(
+            encoder.backbone.name, passages=opened.has_passages
+        )
+        hits = nearest(opened, queries, options.top, keywords, weight)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
     embedded = _embedded(opened, texts)
@@ -86,18 +90,18 @@ def nearest(
     queries: np.ndarray,
     top: int,
     keywords: KeywordScores | None = None,
-    keyword_weight: float = KEYWORD_WEIGHT,
+    weight: float = KEYWORD_WEIGHT,
 ) -> list[Hits]:
     """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows.
 
     The best passage of a row counts if the rows have passages. keywords: of the same queries and
-    all rows, added to the cosines with keyword_weight.
+    all rows, added to the cosines with this weight.
     """
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
     for block in embeddings.blocks(passages=embeddings.has_passages):
-        added = None if keywords is None else keyword_weight * keywords.block(texts=block.rows)
+        added = None if keywords is None else weight * keywords.block(texts=block.rows)
         running.add(block.ids, block.rows, block.vectors, added, block.passages)
         left_out += block.left_out
         done += len(block.ids) + block.left_out

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import atomic_folder
+from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.saving.model_card import add_scores
 from cotbert_core.saving.training_metadata import Score
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.choosing import UNTOUCHED, Contender
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.outcome import table_rows
+from pipelines.adapting.outcome import keyword_weights, table_rows
 from pipelines.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.corpus import Corpus
@@ -72,7 +73,9 @@ def save_model(chosen: Contender, folder: Path) -> None:
     SentenceEncoder.from_pretrained(chosen.model, readout=readout).save_pretrained(folder)
 
 
-def complete_card(model: Path, result: Mapping[str, Any]) -> None:
-    """Add the scores before and after to the card of model/."""
+def complete_model(model: Path, result: Mapping[str, Any]) -> None:
+    """Add the scores before and after to the card of model/, and its weights of keyword search."""
     rows = table_rows(result)
     add_scores(model, [Score(n, float(b), float(a), is_spearman=False) for n, b, a, *_ in rows])
+    if weights := keyword_weights(result):
+        save_keyword_weights(model, *weights)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
 from pipelines.adapting.options import NO_DOCUMENTS, AdaptOptions
@@ -155,20 +154,20 @@ def _keyword_sentence(result: Mapping[str, Any]) -> list[str]:
         gained = f", to the untouched one's {both['before']:.1f} %: {_gap(both, 1)}"
     return [
         f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}. Added to the "
-        f"encoder's cosines, as cotbert search {' '.join(keyword_options(result))} does, it finds "
-        f"{both['after']:.1f} %{gained}."
+        f"encoder's cosines, as cotbert search --keywords does, it finds {both['after']:.1f} "
+        f"%{gained}."
     ]
 
 
-def keyword_options(result: Mapping[str, Any], name: str = WITH_KEYWORDS) -> tuple[str, ...]:
-    """Return the options of `cotbert search` that add keyword search with the weight by which the
-    encoder that was handed back finds most. name: the entry of a search by one vector or passages.
+def keyword_weights(result: Mapping[str, Any]) -> list[float]:
+    """Return the weights of keyword search that the dev queries chose for the encoder that was
+    handed back: by one vector, and if the documents are long, by passages; none without documents.
     """
-    weight = result["models"][result["chosen"]][name].get(KEYWORD_WEIGHT_KEY, KEYWORD_WEIGHT)
-    return (
-        "--keywords",
-        *(("--keyword-weight", f"{weight:g}") if weight != KEYWORD_WEIGHT else ()),
-    )
+    if WITH_KEYWORDS not in result["table"]:
+        return []
+    scores = result["models"][result["chosen"]]
+    found = [scores[name] for name in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) if name in scores]
+    return [one[KEYWORD_WEIGHT_KEY] for one in found]
 
 
 def _passage_sentence(result: Mapping[str, Any]) -> list[str]:

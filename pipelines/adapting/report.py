@@ -15,7 +15,6 @@ from pipelines.adapting.outcome import (
     SENTENCES,
     TABLE_HEADER,
     TRIALS_HEADER,
-    keyword_options,
     own_text,
     sentences,
     table_rows,
@@ -69,7 +68,7 @@ def next_commands(
         alone, both = PASSAGES, PASSAGES_WITH_KEYWORDS
         reading += ("--passages", str(PASSAGE_WORDS))
     better = both in scores and scores[both]["after"] > scores[alone]["after"]
-    keywords = keyword_options(result, both) if better else ()
+    keywords = ("--keywords",) if better else ()
     return [
         ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),

@@ -43,14 +43,15 @@ class SearchOptions:
         ),
     ] = False
     keyword_weight: Annotated[
-        float,
+        float | None,
         Option(
             "with --keywords, multiply the BM25, which is 1 for the query's best text, by this; "
-            "adapt and evaluate --corpus find the best weight for your text",
+            "evaluate --corpus finds the best weight for your text",
             "WEIGHT",
             group=SEARCH,
+            default=f"the weight that adapt chose for the model, else {KEYWORD_WEIGHT:g}",
         ),
-    ] = KEYWORD_WEIGHT
+    ] = None
     inputs: Annotated[
         tuple[str, ...],
         Option(
@@ -91,7 +92,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         at_least(self, 1, "top")
         above(self, 0, "keyword_weight")
-        if self.keyword_weight != KEYWORD_WEIGHT and not self.keywords:
+        if self.keyword_weight is not None and not self.keywords:
             raise UserError(
                 f"keyword_weight is {self.keyword_weight:g} without keyword search: give --keywords"
             )

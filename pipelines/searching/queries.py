@@ -22,17 +22,11 @@ from pipelines.searching.opened_index import OpenedIndex
 
 def query_vectors(
     embeddings: Embeddings | OpenedIndex,
+    encoder: SentenceEncoder,
     texts: Sequence[str],
-    model: str | None = None,
     precision: Precision = "auto",
-    template: str | None = None,
 ) -> np.ndarray:
-    """Return (Q, D) float32 vectors of (Q,) texts, encoded like the folder's rows.
-
-    model: where the model is now, if not where the manifest says. template: instead of that of the
-    rows. Raises UserError for a model other than the one that made the folder.
-    """
-    encoder = query_encoder(embeddings, model, template)
+    """Return (Q, D) float32 vectors of (Q,) texts. encoder: from query_encoder."""
     vectors = encoder.encode(list(texts), precision=precision)
     # Embeddings may have been cut to their leading dimensions; cosines need no others.
     return vectors[:, : embeddings.dimension]
@@ -43,7 +37,8 @@ def query_encoder(
 ) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another.
 
-    template: for queries; None: the model's own.
+    model: where it is now, if not where the manifest says. template: for queries; None: the
+    model's own.
     """
     manifest = embeddings.manifest
     name = fetch_model(model or _locate_model(manifest))

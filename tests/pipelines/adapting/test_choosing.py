@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cotbert_core.saving.keyword_weights import keyword_weight
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, confirm, plain_readout
-from pipelines.adapting.final_model import save_model
+from pipelines.adapting.final_model import complete_model, save_model
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.outcome import sentences, table_rows, trial_rows
+from pipelines.adapting.outcome import keyword_weights, sentences, table_rows, trial_rows
 from pipelines.adapting.report import next_commands
 from pipelines.training.baseline import Baseline
 
@@ -144,12 +145,25 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
     assert "(-10.0, 95 % interval -30.0 to +9.0). So model/ is the untouched encoder." in only
 
 
-def test_the_weight_of_keywords_is_that_of_the_encoder_which_is_handed_back():
+def test_the_weights_of_keywords_are_those_of_the_encoder_which_is_handed_back():
     made = result()
     made["models"]["denosent-rest"] = scores(57.5, 60.0, weight=0.15)
-    assert "cotbert search --keywords --keyword-weight 0.15 does" in sentences(made)[1]
+    assert keyword_weights(made) == [0.15, 0.7]
+    del made["models"]["denosent-rest"]["held-out-passages-with-keywords"]
+    assert keyword_weights(made) == [0.15]
     made["chosen"] = UNTOUCHED
-    assert "cotbert search --keywords does" in sentences(made)[1]
+    assert keyword_weights(made) == [0.3, 0.7]
+    del made["table"]["held-out-with-keywords"]
+    assert keyword_weights(made) == []
+
+
+def test_the_model_that_is_handed_back_has_its_scores_and_weights(tmp_path, bert_folder):
+    model = tmp_path / "model"
+    save_model(Contender(UNTOUCHED, bert_folder, 1.0, "cls"), model)
+    complete_model(model, result())
+    card = (model / "README.md").read_text()
+    assert "| own documents, found first in % | 51.00 | 57.50 |" in card
+    assert [keyword_weight(str(model), passages=p) for p in (False, True)] == [0.3, 0.7]
 
 
 def test_keyword_search_that_finds_more_than_the_encoder_is_said_to():
@@ -170,7 +184,7 @@ def test_what_passages_of_long_documents_find_is_said():
     assert general.startswith("General text")
     embed, search = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
     assert embed[-4:] == ("--passages", "60", "--output", "runs/vectors")
-    assert search[3:6] == ("--keywords", "--keyword-weight", "0.7")
+    assert search[3:5] == ("--keywords", "--text")
 
 
 NEXT = [

@@ -20,6 +20,7 @@ from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import keyword_scores
 from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.files import read_json, write_json
+from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.reading.data_folder import part_files
@@ -171,6 +172,18 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     check_scores(searched(capsys, bare, query, "--keywords", "--text", str(file)), kept)
 
 
+def test_keywords_get_the_weight_that_the_model_has(tmp_path, bert_folder, capsys):
+    model, query = tmp_path / "model", "a song that dogs want"
+    shutil.copytree(bert_folder, model)
+    folder = embedded(tmp_path / "e", str(model), kept={"text": TEXTS})
+
+    def found(*words):
+        return searched(capsys, folder, query, "--keywords", *words)
+
+    save_keyword_weights(model, 0.05, 2.0)
+    assert found() == found("--keyword-weight", "0.05") != found("--keyword-weight", "0.3")
+
+
 def test_a_search_of_passages_counts_the_best_one(tmp_path, bert_folder, capsys):
     """Stored in int8; a passage of zeros is not compared."""
     encoder, query = SentenceEncoder.from_pretrained(bert_folder), "a woman wants oil"
@@ -305,7 +318,7 @@ def test_a_model_of_another_size_is_refused_unless_vectors_were_cut(tmp_path, be
     with pytest.raises(UserError, match="of 32 dimensions and the embeddings have 20"):
         query_encoder(refused)
     cut = Embeddings.open(write_folder(tmp_path / "b", IDS, vectors, truncated_from=32, **facts))
-    found = query_vectors(cut, TEXTS[4:5], precision="fp32")
+    found = query_vectors(cut, query_encoder(cut), TEXTS[4:5], "fp32")
     np.testing.assert_allclose(found, vectors[4:5], atol=1e-5)
 
 
