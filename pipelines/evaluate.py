@@ -35,7 +35,7 @@ from pipelines.evaluating.transforms import (
     transformed,
 )
 from pipelines.recording import tracking
-from pipelines.recording.metric_names import DIFFERENCE, P_VALUE, SUBSETS, metric_name, task_metric
+from pipelines.recording.metric_names import DIFFERENCE, P_VALUE, SUBSETS
 from pipelines.runtime.progress import say
 
 
@@ -163,12 +163,12 @@ def _flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
     flat: dict[str, float] = {}
     for name, value in result.items():
         if not isinstance(value, Mapping):
-            flat |= _number(metric_name(name), value)
+            flat |= _number(name, value)
             continue
         for key, number in value.items():
-            flat |= _number(task_metric(name, key), number)
+            flat |= _number(f"{name}.{key}", number)
         for subset, number in value.get(SUBSETS, {}).items():
-            flat |= _number(task_metric(name, f"{SUBSETS}.{subset}"), number)
+            flat |= _number(f"{name}.{SUBSETS}.{subset}", number)
     return flat
 
 
@@ -179,7 +179,7 @@ def _difference_metrics(differences: Mapping[str, Any]) -> dict[str, float]:
     for model, entries in differences.items():
         for task, entry in entries.items():
             for key in (DIFFERENCE, P_VALUE):
-                flat |= _number(task_metric(task, key, model), entry[key])
+                flat |= _number(f"{task}.{key}/{model}", entry[key])
     return flat
 
 

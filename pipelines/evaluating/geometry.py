@@ -33,7 +33,6 @@ from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.evaluating.scoring import score_of, without_nan
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
-from pipelines.recording.metric_names import metric_name
 from pipelines.reports import similarity_plot
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
@@ -89,7 +88,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
             "sentences_per_second": round(rate, 1),
             "mlflow_run_id": run.id,
         }
-        run.metrics({metric_name(k): v for k, v in result.items() if isinstance(v, (int, float))})
+        run.result(result)
         _write(folder, rows, data, result)
         for path in sorted(folder.iterdir()):
             run.artifact(path)

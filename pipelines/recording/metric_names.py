@@ -22,17 +22,13 @@ TOKENS_PER_SECOND = "tokens_per_second"
 PADDING_SHARE = "padding_share"
 MODEL_FLOPS_PER_SECOND = "model_flops_per_second"
 MFU = "mfu"
-# Parts of the metric names of a task in `evaluate` (task_metric) and of a comparison of two models.
+# Parts of the metric names of a task in `evaluate` and of a comparison of two models:
+# STS12.subsets.MSRpar, STS12.difference/MODEL.
 SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"
 
 
-def task_metric(task: str, name: str, model: str | None = None) -> str:
-    """Return the name of a task's metric, such as STS12.spearman, STS12.subsets.MSRpar or, for one
-    of several models, STS12.difference/MODEL."""
-    return metric_name(f"{task}.{name}" + (f"/{model}" if model is not None else ""))
-
-
-def metric_name(name: str) -> str:
-    """Return a name that MLflow accepts: without brackets and commas."""
+def accepted_name(name: str) -> str:
+    """Return the name of a metric, param or tag without the characters that MLflow refuses, such
+    as brackets, commas and equals signs."""
     return re.sub(r"[^\w\-./: ]", "", name)

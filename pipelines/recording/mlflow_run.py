@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotbert_core.messages.redaction import redact
 from pipelines.recording.artifacts import RefusedError
+from pipelines.recording.metric_names import accepted_name
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
 from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
 from pipelines.recording.upload_worker import UploadWorker
@@ -28,7 +29,10 @@ PAUSE_SECONDS = 60.0
 
 
 class Run:
-    """An MLflow run; a no-op if the store did not answer at the start and there is no queue."""
+    """An MLflow run; a no-op if the store did not answer at the start and there is no queue.
+
+    Names of params, metrics and tags may have any characters (`accepted_name`).
+    """
 
     def __init__(self, client: Any, run: str | None, uploads: UploadWorker | None = None) -> None:
         self._client, self._uploads = client, uploads
@@ -49,7 +53,7 @@ class Run:
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log settings as text, truncated to MLflow's limit of 6,000 characters."""
-        pairs = [(key, redact(value)[:6000]) for key, value in values.items()]
+        pairs = [(accepted_name(key), redact(value)[:6000]) for key, value in values.items()]
         for start in range(0, len(pairs), 100):
             self._send("params", values=dict(pairs[start : start + 100]))
 
@@ -60,7 +64,9 @@ class Run:
     def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Log numbers at several steps, in batches of at most 1,000, MLflow's limit."""
         at = now()
-        metrics = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
+        metrics = [
+            (accepted_name(k), _number(v), at, step) for step, row in rows for k, v in row.items()
+        ]
         for start in range(0, len(metrics), BATCH_METRICS):
             self._send("metrics", rows=metrics[start : start + BATCH_METRICS])
 
@@ -70,7 +76,8 @@ class Run:
 
     def tags(self, values: Mapping[str, str]) -> None:
         if values:
-            self._send("tags", values={key: redact(value) for key, value in values.items()})
+            held = {accepted_name(key): redact(value) for key, value in values.items()}
+            self._send("tags", values=held)
 
     def dataset(self, corpus: Corpus) -> None:
         """Log the corpus that the run trains on, by its digest."""

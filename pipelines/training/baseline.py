@@ -36,7 +36,6 @@ from pipelines.recording.metric_names import (
     BASELINE_MRR10,
     BASELINE_SPEARMAN,
     DEV_MRR10,
-    metric_name,
 )
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
@@ -222,8 +221,8 @@ def _log(run: Run, baseline: Baseline, of: str) -> None:
     numbers = baseline.numbers()
     if not baseline.own and len(baseline.scores) > 1:
         numbers |= {f"{BASELINE_SPEARMAN}.{name}": v for name, v in baseline.scores.items()}
-    run.metrics({metric_name(_of(name, of)): value for name, value in numbers.items()})
-    run.tags({metric_name(f"{BASELINE}{of}"): baseline.reading})
+    run.metrics({_of(name, of): value for name, value in numbers.items()})
+    run.tags({f"{BASELINE}{of}": baseline.reading})
 
 
 def _of(name: str, of: str) -> str:

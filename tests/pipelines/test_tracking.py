@@ -61,6 +61,18 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     assert capsys.readouterr() == ("", "")
 
 
+def test_names_lose_the_characters_that_mlflow_refuses(own_store, capsys):
+    """Such as those of an entry of `compare`, or of a file of graded pairs."""
+    with tracked_run("compare", {"pairs (1)": 5}) as run:
+        run.metrics({"dev_spearman.simcse-base,method.temperature=0.1": 70.0, "loss": 1.0})
+        run.tags({"best, by dev": "yes"})
+    found = own_store.get_run(run.id).data
+    assert found.params == {"pairs 1": "5"}
+    assert found.metrics == {"dev_spearman.simcse-basemethod.temperature0.1": 70.0, "loss": 1.0}
+    assert found.tags["best by dev"] == "yes"
+    assert capsys.readouterr().err == ""
+
+
 def test_the_commit_is_that_of_a_checkout_of_this_package(tmp_path, monkeypatch):
     """In an environment inside the user's own repository it is not the user's commit."""
 
