@@ -48,9 +48,7 @@ def write_training_report(
     write_text(path, page(title, "A training run of cotbert.", sections))
 
 
-def training_curves(
-    rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
-) -> str:
+def training_curves(rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float]) -> str:
     """Return plots of loss and dev score by step, in one colour since they are of one run.
 
     baseline: label and height of a horizontal line.
@@ -58,9 +56,8 @@ def training_curves(
 
     def dev(axes: Any) -> None:
         _line(axes, rows, metric.name, metric.label, {"marker": "o", "ms": 5})
-        if baseline is not None:
-            axes.axhline(baseline[1], color=INK, ls="--", lw=1.2, label=baseline[0])
-            axes.legend(loc="best", frameon=False, fontsize=9)
+        axes.axhline(baseline[1], color=INK, ls="--", lw=1.2, label=baseline[0])
+        axes.legend(loc="best", frameon=False, fontsize=9)
 
     metric = metric_in(name for row in rows.values() for name in row)
     loss = plot(lambda axes: _line(axes, rows, LOSS, "loss", {"marker": "o", "ms": 5, "alpha": 0}))

@@ -231,10 +231,8 @@ def _of(name: str, of: str) -> str:
     return f"{head}{of}{dot}{dev}"
 
 
-def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the label and score of a result's baseline for plots, or None if it has none."""
-    if BASELINE not in result:
-        return None
+def baseline_line(result: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the label and score of a result's baseline for plots."""
     untouched = float(result[metric_in(result).baseline])
     return f"untouched: {result[BASELINE]} {untouched:.2f}", untouched
 

@@ -10,7 +10,6 @@ from pipelines.reports.colours import BLUE, INK, ORANGE, PAGE
 from pipelines.reports.plots import hover, legend, number_axis, plot, rows_plot
 from pipelines.tuning.sampled_trials import (
     TrialRow,
-    having,
     is_numeric,
     metric_among,
     score,
@@ -32,15 +31,13 @@ WIDTH, HEIGHT = 3.5, 2.9
 ROWS = 30
 
 
-def setting_plots(
-    trials: Sequence[TrialRow], best: str | None = None, baseline: tuple[str, float] | None = None
-) -> str:
+def setting_plots(trials: Sequence[TrialRow], best: str | None, baseline: tuple[str, float]) -> str:
     """Return a legend, and a plot of the score against each setting with at least two values.
 
     Values that are not numbers have a row each, the best first. best: name of the best trial.
     baseline: label and score of the untouched encoder, a dashed line in every plot.
     """
-    scored = [t for t in trials if score(t) is not None and t.get("status") != FAILED]
+    scored = [t for t in trials if score(t) is not None and t["status"] != FAILED]
     names = varied(scored)
     numeric = [name for name in names if is_numeric(scored, name)]
     if not names:
@@ -50,7 +47,7 @@ def setting_plots(
     small = [_numbers(scored, name, best, baseline) for name in numeric]
     return "".join(
         [
-            legend([*shown, *([(baseline[0], BASELINE)] if baseline else [])]),
+            legend([*shown, (baseline[0], BASELINE)]),
             html_page.plots(small) if small else "",
             *(_rows(scored, name, best, baseline) for name in names if name not in numeric),
         ]
@@ -58,16 +55,15 @@ def setting_plots(
 
 
 def _numbers(
-    trials: Sequence[TrialRow], name: str, best: str | None, baseline: tuple[str, float] | None
+    trials: Sequence[TrialRow], name: str, best: str | None, baseline: tuple[str, float]
 ) -> str:
     """Return the plot of a setting whose values are numbers, along the x axis."""
 
     def draw(axes: Any) -> None:
         number_axis(axes.xaxis, values(trials, name), most=5)
-        for trial in having(trials, name):
+        for trial in trials:
             _point(axes, trial, best, float(trial["settings"][name]), score(trial))
-        if baseline:
-            axes.axhline(baseline[1], **BASELINE)
+        axes.axhline(baseline[1], **BASELINE)
         number_axis(axes.yaxis, [0.5])
         axes.set_xlabel(name)
         axes.set_ylabel(metric_among(trials).label)
@@ -76,10 +72,10 @@ def _numbers(
 
 
 def _rows(
-    trials: Sequence[TrialRow], name: str, best: str | None, baseline: tuple[str, float] | None
+    trials: Sequence[TrialRow], name: str, best: str | None, baseline: tuple[str, float]
 ) -> str:
     """Return the plot of a setting with a row per value: the ROWS values with the best trials."""
-    ordered = [t for t in sorted_trials(trials) if name in t.get("settings", {})]
+    ordered = sorted_trials(trials)
     labels = list(dict.fromkeys(text(t["settings"][name]) for t in ordered))
     rows = {label: row for row, label in enumerate(labels[:ROWS])}
 
@@ -87,8 +83,7 @@ def _rows(
         for trial in ordered:
             if (row := rows.get(text(trial["settings"][name]))) is not None:
                 _point(axes, trial, best, score(trial), row)
-        if baseline:
-            axes.axvline(baseline[1], **BASELINE)
+        axes.axvline(baseline[1], **BASELINE)
         number_axis(axes.xaxis, [0.5])
 
     made = html_page.plots([rows_plot(draw, list(rows), metric_among(trials).label, name)])
@@ -98,9 +93,9 @@ def _rows(
 
 def _point(axes: Any, trial: TrialRow, best: str | None, x: float | None, y: float | None) -> None:
     """Draw a trial as a point that shows its settings on hover."""
-    how = WHOLE if trial.get("status") == FINISHED else CUT
-    how = BEST if best is not None and trial.get("name") == best else how
+    how = WHOLE if trial["status"] == FINISHED else CUT
+    how = BEST if trial["name"] == best else how
     (point,) = axes.plot(x, y, ls="", clip_on=False, **how)
     settings = " ".join(f"{name}={text(value)}" for name, value in trial["settings"].items())
-    which = f"trial {trial.get('name')}, {trial.get('status')}"
+    which = f"trial {trial['name']}, {trial['status']}"
     hover(point, f"{which}: {score(trial):.2f}; {settings}")

@@ -17,7 +17,6 @@ from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
     metric_among,
-    number,
     score,
     status_counts,
     text,
@@ -46,7 +45,7 @@ def write_sweep_report(
     published: the paper's score for a variant, or for a setting's value as text. source: the paper.
     """
     trials: Sequence[TrialRow] = result["trials"]
-    best = (result.get("best") or {}).get("name")
+    best = result["best"] and result["best"]["name"]
     sections = [
         ("Summary", _summary(result)),
         ("Score against each setting", setting_plots(trials, best, baseline_line(result))),
@@ -65,20 +64,18 @@ def _summary(result: Mapping[str, Any]) -> str:
     trials: Sequence[TrialRow] = result["trials"]
     counts = status_counts(trials)
     by_status = ", ".join(f"{count} {status}" for status, count in counts.items())
-    seconds = sum(number(trial.get("training_seconds")) or 0.0 for trial in trials)
     rows = [
         ("space", result["space"]),
         ("recipe", result["recipe"]),
         ("trials", f"{len(trials)}: {by_status}" if trials else "none"),
-        ("training time of all trials", clock(seconds)),
-        *_best_rows(result.get("best")),
+        ("training time of all trials", clock(result["training_seconds"])),
+        *_best_rows(result["best"]),
+        *(("dev", result["dev"]), (BASELINE, baseline_line(result)[0])),
     ]
-    if (line := baseline_line(result)) is not None:
-        rows += [("dev", result["dev"]), (BASELINE, line[0])]
-    if result.get("mlflow_parent_run_id"):
+    if result["mlflow_parent_run_id"]:
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
-    warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
-    if BASELINE in result and result.get("best"):
+    warning = "" if FINISHED in counts else "<p><strong>No trial finished.</strong></p>\n"
+    if result["best"]:
         warning += training_page.against_baseline(baseline_sentence(result, BEST))
     return warning + html_page.table(("", ""), rows, "text")
 
@@ -86,11 +83,10 @@ def _summary(result: Mapping[str, Any]) -> str:
 def _best_rows(best: TrialRow | None) -> list[tuple[str, str]]:
     if not best or score(best) is None:
         return []
-    facts = {"trial": best.get("name"), "seed": best.get(SEED), "step": best.get("best_step")}
-    details = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    details = [f"trial {best['name']}", f"seed {best[SEED]}", f"step {best['best_step']}"]
     if before(best) is not None:
         details.append(f"{points(before(best))} before training")
-    settings = [(name, text(v)) for name, v in best.get("settings", {}).items() if name != SEED]
+    settings = [(name, text(value)) for name, value in best["settings"].items()]
     return [
         (f"best {metric_in(best).label}", f"{points(score(best))} ({', '.join(details)})"),
         *settings,

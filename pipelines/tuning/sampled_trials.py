@@ -1,6 +1,7 @@
 """The scores and sampled settings of a sweep's trials, for its report.
 
-A trial is an entry of "trials" in the result.json of a sweep.
+A trial is an entry of "trials" in the result.json of a sweep (pipelines.tuning.state.trial_row).
+All have values of the same settings, and are in the order in which they began.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.reports.values import as_typed
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
-from pipelines.tuning.trial_plan import SEED
 from tune_spaces.axes import is_number
 
 TrialRow = Mapping[str, Any]
@@ -29,12 +29,12 @@ def number(value: Any) -> float | None:
 
 def score(trial: TrialRow) -> float | None:
     """Return the best dev score of a trial."""
-    return number(trial.get(metric_in(trial).name))
+    return number(trial[metric_in(trial).name])
 
 
 def before(trial: TrialRow) -> float | None:
     """Return a trial's dev score before the first step."""
-    return number(trial.get(metric_in(trial).before))
+    return number(trial[metric_in(trial).before])
 
 
 def metric_among(trials: Sequence[TrialRow]) -> DevMetric:
@@ -47,33 +47,25 @@ def sorted_trials(trials: Sequence[TrialRow]) -> list[TrialRow]:
 
     def place(trial: TrialRow) -> tuple[float, str]:
         found = score(trial)
-        return (math.inf if found is None else -found, str(trial.get("name", "")))
+        return (math.inf if found is None else -found, trial["name"])
 
     return sorted(trials, key=place)
 
 
 def status_counts(trials: Sequence[TrialRow]) -> dict[str, int]:
     """Return the number of trials of each status, in the order of STATUSES, without zeros."""
-    counts = Counter(str(trial.get("status")) for trial in trials)
-    known = {status: counts.pop(status) for status in STATUSES if counts[status]}
-    return known | {status: count for status, count in counts.items() if count}
+    counts = Counter(trial["status"] for trial in trials)
+    return {status: counts[status] for status in STATUSES if counts[status]}
 
 
 def sampled_settings(trials: Sequence[TrialRow]) -> list[str]:
     """Return the names of the sampled settings, without the seed, which is a separate field."""
-    names = (name for trial in trials for name in trial.get("settings", {}))
-    return [name for name in dict.fromkeys(names) if name != SEED]
-
-
-def having(trials: Sequence[TrialRow], name: str) -> list[TrialRow]:
-    """Return the trials with this sampled setting, in the order in which they began."""
-    found = [trial for trial in trials if name in trial.get("settings", {})]
-    return sorted(found, key=lambda trial: str(trial.get("name", "")))
+    return list(trials[0]["settings"]) if trials else []
 
 
 def values(trials: Sequence[TrialRow], name: str) -> list[Any]:
     """Return the different values of a setting: numbers ascending, others as the trials began."""
-    found = {text(t["settings"][name]): t["settings"][name] for t in having(trials, name)}
+    found = {text(trial["settings"][name]): trial["settings"][name] for trial in trials}
     if is_numeric(trials, name):
         return sorted(found.values())
     return list(found.values())
@@ -81,7 +73,7 @@ def values(trials: Sequence[TrialRow], name: str) -> list[Any]:
 
 def is_numeric(trials: Sequence[TrialRow], name: str) -> bool:
     """Return whether every value of a setting is a finite number."""
-    return all(number(trial["settings"][name]) is not None for trial in having(trials, name))
+    return all(number(trial["settings"][name]) is not None for trial in trials)
 
 
 def varied(trials: Sequence[TrialRow]) -> list[str]:
@@ -92,9 +84,9 @@ def varied(trials: Sequence[TrialRow]) -> list[str]:
 def scores_by_value(trials: Sequence[TrialRow], name: str) -> dict[str, list[float]]:
     """Return the scores of finished trials for each value of a setting (as text), seed by seed."""
     groups: dict[str, list[float]] = {text(value): [] for value in values(trials, name)}
-    for trial in having(trials, name):
+    for trial in trials:
         found = score(trial)
-        if trial.get("status") == FINISHED and found is not None:
+        if trial["status"] == FINISHED and found is not None:
             groups[text(trial["settings"][name])].append(found)
     return groups
 

@@ -10,8 +10,6 @@ from pipelines.training.multi_seed import spread
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
-    having,
-    number,
     sampled_settings,
     score,
     scores_by_value,
@@ -48,14 +46,11 @@ def trial_rows(trials: Sequence[TrialRow]) -> list[tuple[str, ...]]:
     names = sampled_settings(trials)
 
     def row(trial: TrialRow) -> tuple[str, ...]:
-        settings = trial.get("settings", {})
-        seconds = number(trial.get("training_seconds"))
         return (
-            *(str(trial.get("name", "")), points(score(trial)), points(before(trial))),
-            str(trial.get("status")),
-            *(_short(text(settings[name])) if name in settings else NONE for name in names),
-            *map(_whole, (trial.get(SEED), trial.get("best_step"), trial.get("steps"))),
-            NONE if seconds is None else clock(seconds),
+            *(trial["name"], points(score(trial)), points(before(trial)), trial["status"]),
+            *(_short(text(trial["settings"][name])) for name in names),
+            *map(_whole, (trial[SEED], trial["best_step"], trial["steps"])),
+            clock(trial["training_seconds"]),
         )
 
     return [row(trial) for trial in sorted_trials(trials)]
@@ -64,9 +59,9 @@ def trial_rows(trials: Sequence[TrialRow]) -> list[tuple[str, ...]]:
 def errors(trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
     """Return (name, status, error in one line) of the trials with an error."""
     return [
-        (str(t.get("name", "")), str(t.get("status")), " ".join(str(t["error"]).split()))
-        for t in sorted_trials(trials)
-        if t.get("error")
+        (trial["name"], trial["status"], " ".join(trial["error"].split()))
+        for trial in sorted_trials(trials)
+        if trial["error"]
     ]
 
 
@@ -84,7 +79,7 @@ def compared_rows(
 ) -> list[tuple[str, str, str, str]]:
     """Return (value, mean score, number of finished trials, published score) for each value."""
     scores = scores_by_value(trials, name)
-    begun = [text(trial["settings"][name]) for trial in having(trials, name)]
+    begun = [text(trial["settings"][name]) for trial in trials]
     rows = []
     for value in values(trials, name):
         found, count = scores[text(value)], begun.count(text(value))

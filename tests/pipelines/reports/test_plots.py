@@ -18,6 +18,7 @@ from pipelines.reports.plots import (
 from pipelines.reports.training_page import training_curves
 
 pytestmark = pytest.mark.drawn
+UNTOUCHED = ("untouched", 69.0)
 
 
 def rows(steps: int, loss=lambda step: 1.0 + step):
@@ -38,7 +39,7 @@ def svgs(page: str) -> list[str]:
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 6, 1250])
 def test_steps_have_whole_ticks(steps):
-    for svg in svgs(training_curves(rows(steps))):
+    for svg in svgs(training_curves(rows(steps), UNTOUCHED)):
         ticks = labels(svg)
         ticks = ticks[: ticks.index("step")]
         assert ticks
@@ -46,16 +47,16 @@ def test_steps_have_whole_ticks(steps):
 
 
 def test_a_loss_has_plain_ticks_over_decades_and_within_one():
-    loss, _ = svgs(training_curves(rows(30, lambda step: 10 / 1.4**step)))
+    loss, _ = svgs(training_curves(rows(30, lambda step: 10 / 1.4**step), UNTOUCHED))
     ticks = labels(loss)
     assert {"0.001", "0.1"} <= set(ticks)
     assert not any("10^" in tick or "mathdefault" in tick for tick in ticks)
-    loss, _ = svgs(training_curves(rows(30, lambda step: 2.3 - step / 300)))
+    loss, _ = svgs(training_curves(rows(30, lambda step: 2.3 - step / 300), UNTOUCHED))
     assert len([t for t in labels(loss) if re.fullmatch(r"2\.\d+", t)]) >= 3
 
 
 def test_the_plots_of_a_run_have_one_colour_and_hover_texts():
-    page = training_curves(rows(6), ("untouched", 69.0))
+    page = training_curves(rows(6), UNTOUCHED)
     loss, dev = svgs(page)
     for svg in (loss, dev):
         assert "var(--blue" in svg
@@ -65,7 +66,7 @@ def test_the_plots_of_a_run_have_one_colour_and_hover_texts():
     assert "<title>step 6: 71</title>" in dev
     assert "<title>step 6: 7</title>" in loss
     assert "untouched" in labels(dev)
-    long, _ = svgs(training_curves(rows(HOVERED + 1)))
+    long, _ = svgs(training_curves(rows(HOVERED + 1), UNTOUCHED))
     assert "<title>" not in long, "a shape for each of many steps would swell the page"
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from cotbert_core.training.dev_scores import sort_key
 from pipelines.reports import plots as plots_module
 from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.report import write_sweep_report
@@ -20,6 +21,7 @@ from pipelines.tuning.tables import compared_rows, trials_table
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 KEY = "method.temperature"
+UNTOUCHED = ("untouched: mean pooling 60.00", 60.0)
 
 
 def trial(number: int, settings: dict, score: float | None, status: str = "finished", **more):
@@ -41,8 +43,19 @@ def trial(number: int, settings: dict, score: float | None, status: str = "finis
 
 def result(trials: list[dict]) -> dict:
     done = [t for t in trials if t["status"] == "finished"]
-    best = max(done, key=lambda t: t["dev_spearman"], default=None)
-    return {"space": "mine", "recipe": "cot-bert-base", "best": best, "trials": trials}
+    best = max(done, key=lambda t: sort_key(t["dev_spearman"]), default=None)
+    return {
+        "space": "mine",
+        "recipe": "cot-bert-base",
+        "dev": "mine.tsv",
+        "dev_spearman": best and best["dev_spearman"],
+        "baseline": "mean pooling",
+        "baseline_spearman": 60.0,
+        "best": best,
+        "trials": trials,
+        "training_seconds": sum(t["training_seconds"] for t in trials),
+        "mlflow_parent_run_id": None,
+    }
 
 
 def temperatures() -> list[dict]:
@@ -55,7 +68,7 @@ def temperatures() -> list[dict]:
     trials = [one(n) for n in range(10)]
     lost = {KEY: 0.4, "method.denoising": "pad"}
     trials.append(trial(10, lost, None, "failed", error="step 3: loss\n is nan <b>"))
-    unknown = {"dev_spearman_before": None, "training_seconds": None}
+    unknown = {"dev_spearman_before": None, "training_seconds": 0.0}
     trials.append(trial(11, lost, None, "unfinished", **unknown))
     return trials
 
@@ -157,7 +170,7 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
 
 @pytest.mark.drawn
 def test_every_setting_has_a_plot_with_a_point_for_each_trial_that_has_a_score():
-    picture = setting_plots(temperatures(), "0000")
+    picture = setting_plots(temperatures(), "0000", UNTOUCHED)
     assert picture.count('<g id="axes_') == 2
     expected = {"best", "finished", "stopped early or unfinished", KEY, "method.denoising"}
     assert expected | {"pad", "none"} <= set(texts(picture))
@@ -170,7 +183,8 @@ def test_every_setting_has_a_plot_with_a_point_for_each_trial_that_has_a_score()
 def test_values_that_are_no_numbers_have_a_row_each_the_best_first():
     names = [f"variant {n} which has a long name" for n in range(12)]
     settings = [{"variant": name, "method.layers": 12 + n} for n, name in enumerate(names)]
-    pictures = setting_plots([trial(n, one, 80 + n) for n, one in enumerate(settings)])
+    trials = [trial(n, one, 80 + n) for n, one in enumerate(settings)]
+    pictures = setting_plots(trials, None, UNTOUCHED)
     assert pictures.count('<g id="axes_') == 2
     shown = texts(pictures)
     assert [text for text in shown if text in names] == names[::-1]
@@ -180,7 +194,7 @@ def test_values_that_are_no_numbers_have_a_row_each_the_best_first():
 @pytest.mark.drawn
 def test_a_template_is_no_formula():
     trials = [trial(n, {"templates.anchor": t}, 80) for n, t in enumerate(("$x$ & <[X]>", "$"))]
-    picture = setting_plots(trials)
+    picture = setting_plots(trials, None, UNTOUCHED)
     assert {"$x$ &amp; &lt;[X]&gt;", "$"} <= set(texts(picture))
 
 
@@ -212,11 +226,10 @@ def test_the_baseline_of_a_sweep_is_shown(tmp_path, height, metric):
     def own(entry):
         return {key.replace("spearman", metric): value for key, value in entry.items()}
 
-    trials = [own(one) for one in temperatures()]
-    whole = {"space": "mine", "recipe": "simcse-base", "best": trials[0], "trials": trials}
-    whole |= {"dev": "mine.tsv", f"dev_{metric}": 80.0}
-    whole |= {"baseline": "[CLS] vector", f"baseline_{metric}": height}
-    write_sweep_report(tmp_path / "report.html", whole)
+    made = own(result(temperatures()))
+    made |= {"best": own(made["best"]), "trials": [own(one) for one in made["trials"]]}
+    made |= {"baseline": "[CLS] vector", f"baseline_{metric}": height}
+    write_sweep_report(tmp_path / "report.html", made)
     html = (tmp_path / "report.html").read_text()
     summary = dict(row for row in Page(html).rows if len(row) == 2)
     assert summary["dev"] == "mine.tsv"
@@ -265,12 +278,11 @@ def test_two_hundred_trials_are_folded_and_two_are_not(tmp_path):
 
 
 def test_a_column_without_any_value_is_left_out(tmp_path):
-    unknown = {"training_seconds": None, "dev_spearman_before": None}
-    trials = [trial(n, {"a": n}, 70.0 + n, **unknown) for n in (1, 2)]
-    for seconds, shown in ((None, set()), (3.0, {"time"})):
-        trials[0]["training_seconds"] = seconds
+    trials = [trial(n, {"a": n}, 70.0 + n, dev_spearman_before=None) for n in (1, 2)]
+    for score, shown in ((None, set()), (30.0, {"before"})):
+        trials[0]["dev_spearman_before"] = score
         (header,) = [row for row in page_of(tmp_path, trials).rows if row[0] == "trial"]
-        assert {"time", "before"} & {*header} == shown
+        assert {"before"} & {*header} == shown
 
 
 def test_the_terminals_table_tells_every_trial_and_error():
@@ -289,9 +301,9 @@ def test_the_terminals_table_tells_every_trial_and_error():
         [],
         [trial(0, {KEY: 0.05}, 81.2)],
         [trial(n, {KEY: 0.05 * n}, None, "failed", error="x") for n in (1, 2)],
-        [trial(n, {"a": n, "b": None}, None, "unfinished", seed=None, steps=None) for n in (1, 2)],
+        [trial(n, {"a": n, "b": None}, None, "unfinished", steps=None) for n in (1, 2)],
         [trial(n, {"a": (None, 0.5)[n], "b": n}, (math.nan, 70.0)[n]) for n in (0, 1)],
-        [trial(n, {"a": [n], "b": math.inf, "seed": n}, 80.0, "stopped") for n in (0, 1)],
+        [trial(n, {"a": [n], "b": math.inf}, 80.0, "stopped") for n in (0, 1)],
     ],
     ids=["none", "one", "failed", "unfinished", "diverged", "stopped"],
 )
