@@ -29,10 +29,9 @@ from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.embedding.job import SHARD_BYTES
-from pipelines.evaluating.differences import differences
+from pipelines.evaluating.differences import differences, headlines
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.quantization_sentences import gain_sentence, score_sentences
 from pipelines.evaluating.scoring import Scored, score_of
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
@@ -84,7 +83,7 @@ def quantize(options: QuantizeOptions, output: Path) -> dict[str, Any]:
         run.metrics({key: v for key, v in facts.items() if isinstance(v, float)})
         run.artifact(output / INT8_FOLDER / RECORD_FILE)
     shown = {key: value for key, value in facts.items() if isinstance(value, (int, float))}
-    return {**shown, "sentences": [gain_sentence(facts), *score_sentences(facts)]}
+    return {**shown, "sentences": _sentences(facts)}
 
 
 def _open(options: QuantizeOptions) -> _Job:
@@ -215,10 +214,28 @@ def _write_card(model: str, folder: Path, facts: Mapping[str, Any]) -> None:
     source = Path(locate_encoder(model))
     own = (source / POOLING_CONFIG_FILE).is_file() and (source / CARD_FILE).is_file()
     card = ((source if own else folder) / CARD_FILE).read_text(encoding="utf-8")
-    lines = " ".join([gain_sentence(facts), *score_sentences(facts)])
+    lines = " ".join(_sentences(facts))
     about = (
         f"`{INT8_FOLDER}/` holds a graph of the same encoder with products of 8-bit integers. "
         "`cotbert embed` and `cotbert serve` run it with OpenVINO on CPUs. Other libraries read "
         f"the weights beside it, in full precision. {lines}"
     )
     write_text(folder / CARD_FILE, f"{card.rstrip()}\n\n## int8\n\n{about}\n")
+
+
+def _sentences(facts: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the graph's speed and on each score, for the terminal and the card."""
+    fast, torch = facts["sentences_per_second"], facts["sentences_per_second_torch"]
+    ratio = facts["speedup"]
+    how = f"{ratio:.1f} times as fast as torch" if ratio > 1 else "no faster than torch"
+    gain = f"int8 is {how} on this machine ({fast:,.0f} against {torch:,.0f} sentences/s)."
+    entries = headlines(facts["differences"])
+    return [gain, *(_change(name, of, entry, facts["scores"]) for name, of, entry in entries)]
+
+
+def _change(name: str, of: str, entry: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+    """Return a score before and after, and whether its change may be chance."""
+    before, after = (score_of(scores[when][name]) for when in ("before", "after"))
+    low, high = entry["low"], entry["high"]
+    chance = ", which may be chance" if low is not None and low <= 0 <= high else ""
+    return f"{of[0].upper()}{of[1:]}: {before:.2f} before, {after:.2f} in int8{chance}."
