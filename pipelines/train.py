@@ -47,7 +47,7 @@ from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
-from pipelines.training.metrics_log import METRICS_FILE, read_log
+from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_rows
 from pipelines.training.resources import check_capacity
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.training_run import TrainingRun
@@ -216,7 +216,7 @@ def _run(
     with polled(follower.poll), message_queue(_say_warnings) as messages:
         fit(training, messages, process)
     follower.close()
-    log = read_log(training.metrics_file, settings.batch_size)
+    log = MetricsLog(read_rows(training.metrics_file), settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
 
     chosen = save_best(training, corpus, log, baseline)

@@ -5,12 +5,9 @@ The pooling, the template and the head are those of the second encoder, which is
 
 from __future__ import annotations
 
-import warnings
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cotbert_core import __version__
 from cotbert_core.encoder.locations import MODEL_FOLDER
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.files import write_json
@@ -19,8 +16,9 @@ from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import MergeOptions
 from pipelines.recording import tracking
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.training.training_metadata import made_now
 
 
 def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:
@@ -42,10 +40,8 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     encoders = [SentenceEncoder.from_pretrained(name) for name in (first, second)]
     backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, weight)
     merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
-    with warnings.catch_warnings(record=True) as caught:
+    with shown_warnings():
         merged.save_pretrained(output, TrainingMetadata(made=_made(options)))
-    for warning in caught:
-        say(f"warning: {warning.message}")
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     result = {
         **vars(options),
@@ -63,8 +59,7 @@ def _made(options: MergeOptions) -> dict[str, str]:
     return {
         "weights": " and ".join(f"{share:.4g} of {code(_short(name))}" for share, name in shares),
         "vector and head": f"those of {code(_short(options.second))}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "code": f"cotbert {__version__}, commit {tracking.commit()}",
+        **made_now(),
     }
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from typing import TextIO
@@ -97,6 +99,16 @@ def say(line: object) -> None:
         return
     _erase_progress()
     print(printable(redact(line)), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Print the warnings of the block as messages, after it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        say(f"warning: {warning.message}")
 
 
 def print_output(text: object = "", end: str = "\n") -> None:

@@ -37,11 +37,6 @@ class MetricsLog:
         return [row[name] for row in self.rows.values() if name in row]
 
 
-def read_log(path: Path, batch_size: int) -> MetricsLog:
-    """Return the metrics of a run that has ended."""
-    return MetricsLog(read_rows(path), batch_size)
-
-
 def sentence_rate(step_seconds: Iterable[float], batch_size: int) -> float:
     """Return sentences per second from the seconds of each step; nan without steps."""
     seconds = list(step_seconds)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from cotbert_core.settings import flatten
 from cotbert_core.training.checkpoints import Checkpoint, best
 from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, shown_warnings
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
@@ -33,11 +32,8 @@ def save_best(
     training: TrainingRun, corpus: Corpus, log: MetricsLog, baseline: Baseline
 ) -> Checkpoint:
     """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
-    with warnings.catch_warnings(record=True) as damaged:
-        warnings.simplefilter("always")
+    with shown_warnings():  # about damaged checkpoints
         found = best(training.checkpoints)
-    for warning in damaged:
-        say(f"warning: {warning.message}")
     if found is None:
         raise TrainingError(
             f"no checkpoint in {str(training.checkpoints)!r} can be read: train again in a new "
@@ -86,10 +82,8 @@ def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingM
     shutil.rmtree(path, ignore_errors=True)
     pooling = replace(method.pooling, settings=with_pairs(flatten(settings), training.dev))
     encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
-    with warnings.catch_warnings(record=True) as caught:
+    with shown_warnings():
         encoder.save_pretrained(path, facts)
-    for warning in caught:
-        say(f"warning: {warning.message}")
 
 
 def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float | None]:

@@ -29,13 +29,12 @@ def training_metadata(
     dev: DevSets,
     log: MetricsLog,
     best_step: int,
-    baseline: Baseline | None = None,
+    baseline: Baseline,
 ) -> TrainingMetadata:
     """Return the metadata of a run with the model of `best_step`."""
-    scores = _dev_scores(dev, log, best_step)
-    if baseline is not None:
-        name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
-        scores.append(Score(name, baseline.score, None, not baseline.own))
+    name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
+    untouched = Score(name, baseline.score, None, not baseline.own)
+    scores = [*_dev_scores(dev, log, best_step), untouched]
     return TrainingMetadata(_data(corpus), scores, _made(best_step, log))
 
 
@@ -81,8 +80,15 @@ def _chosen(dev: DevSets) -> str:
 def _made(best_step: int, log: MetricsLog) -> dict[str, str]:
     versions = [f"{package} {metadata.version(package)}" for package in PACKAGES]
     return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "code": f"cotbert {__version__}, commit {commit()}",
+        **made_now(),
         "versions": ", ".join(versions),
         "steps": f"{best_step} of {log.last_step}: the best on dev",
+    }
+
+
+def made_now() -> dict[str, str]:
+    """Return the date and the code that make a model, for its card."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "code": f"cotbert {__version__}, commit {commit()}",
     }

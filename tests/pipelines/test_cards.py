@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
-from pipelines.training.metrics_log import read_log
+from pipelines.training.metrics_log import MetricsLog
 from pipelines.training.training_metadata import published, training_metadata
 
 
@@ -31,15 +29,12 @@ def test_an_input_is_shown_without_the_machine_s_folders(name, shown):
 def test_facts_of_a_run(tmp_path):
     scores = {0: (20.0, 10.0, 30.0), 2: (50.0, 45.0, 55.0), 4: (40.0, 40.0, 40.0)}
     names = ("dev_spearman", "dev_spearman.a", "dev_spearman.b")
-    rows = [{"step": n, **dict(zip(names, three, strict=True))} for n, three in scores.items()]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = {step: dict(zip(names, three, strict=True)) for step, three in scores.items()}
     (tmp_path / "manifest.json").write_text("{}")
     source = {"inputs": ["/a/b.txt", "hf:NAME"]}
     corpus = Corpus(tmp_path, {"rows": 1234, "source": source, "columns": ["augmented"]})
     untouched = Baseline("mean pooling (its own)", None, {"a": 60.0, "b": 61.0})
-    log = read_log(path, 4)
-    facts = training_metadata(corpus, {"a": None, "b": None}, log, 2, untouched)
+    facts = training_metadata(corpus, {"a": None, "b": None}, MetricsLog(rows, 4), 2, untouched)
     assert [(score.name, score.before, score.after) for score in facts.scores] == [
         ("a + b (the step was chosen by it)", 20.0, 50.0),
         ("a, dev", 10.0, 45.0),

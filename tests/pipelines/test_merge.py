@@ -73,11 +73,12 @@ def test_the_folder_is_the_second_s_with_averaged_weights(
     np.testing.assert_allclose(theirs, merged.encode(sentences, precision="fp32"), atol=1e-5)
 
 
-def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained):
+def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained, capsys):
     merge(bert_folder, trained, 0.5, tmp_path / "m")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert merge(str(tmp_path / "m"), trained, 0.5, tmp_path / "again")["dimension"] == 32
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
