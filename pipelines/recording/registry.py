@@ -21,6 +21,7 @@ from pipelines.recording.store import connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 
+ALIAS = "best"
 # The input example of a model, from which its signature is inferred.
 EXAMPLE = ["One sentence.", "Another one"]
 # MLflow refuses / and : and other characters that are special in a models:/ address.
@@ -42,7 +43,6 @@ def register(
     run: Run,
     folder: Path,
     name: str,
-    alias: str = "best",
     score: float | None = None,
     dev: str | None = None,
     metric: DevMetric = SPEARMAN,
@@ -50,9 +50,9 @@ def register(
 ) -> str | None:
     """Register a trained folder as a version of `name` and return its models:/ address.
 
-    score: dev score by `metric`. dev, dev_digest: name and digest of the dev set. The alias moves
-    to this version unless its current one scores at least as high by the same metric on the same
-    dev set; a message names the alias's version. If the store fails or the run does not exist
+    score: dev score by `metric`. dev, dev_digest: name and digest of the dev set. ALIAS moves to
+    this version unless its current one scores at least as high by the same metric on the same dev
+    set; a message names the alias's version. If the store fails or the run does not exist
     there, shows a warning and returns None.
     """
     check_registry(name)
@@ -65,7 +65,7 @@ def register(
         dev_set = zip(DEV_SET, (dev, dev_digest), strict=True)
         tags |= {key: value for key, value in dev_set if value is not None}
         version = _add_version(client, run.id, folder, name, tags)
-        _move_alias(client, name, alias, version, tags, metric)
+        _move_alias(client, name, version, tags, metric)
     except Exception as error:  # a failure of the store must not end the job
         say(
             f"warning: {folder} is not registered as {name!r} at MLflow {shown_uri()} "
@@ -126,25 +126,25 @@ def save_flavour(
 
 
 def _move_alias(
-    client: Any, name: str, alias: str, version: str, tags: Mapping[str, str], metric: DevMetric
+    client: Any, name: str, version: str, tags: Mapping[str, str], metric: DevMetric
 ) -> None:
     """Move the alias to this version, unless its current version is at least as good on the same
     dev set. tags: of this version."""
-    earlier = client.get_registered_model(name).aliases.get(alias)
+    earlier = client.get_registered_model(name).aliases.get(ALIAS)
     before = {} if earlier is None else client.get_model_version(name, earlier).tags
     best, score = before.get(metric.name), tags.get(metric.name)
     # Versions that were registered without a digest are known by the dev set's name alone.
     same = all(before.get(key, tags.get(key)) == tags.get(key) for key in DEV_SET)
     if best is not None and (score is None or (same and float(best) >= float(score))):
         say(
-            f"{name}@{alias} stays at version {earlier} ({_score(best, metric)}); the new version "
+            f"{name}@{ALIAS} stays at version {earlier} ({_score(best, metric)}); the new version "
             f"is {version} ({_score(score, metric)})"
         )
         return
-    client.set_registered_model_alias(name, alias, version)
+    client.set_registered_model_alias(name, ALIAS, version)
     other = "" if same else ", which was scored on another dev set"
     previous = f", previously version {earlier} ({_score(best, metric)}){other}" if before else ""
-    say(f"{name}@{alias} is now version {version} ({_score(score, metric)}){previous}")
+    say(f"{name}@{ALIAS} is now version {version} ({_score(score, metric)}){previous}")
 
 
 def _score(value: str | None, metric: DevMetric) -> str:

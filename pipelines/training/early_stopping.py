@@ -24,7 +24,7 @@ def answer_run(folder: Path, step: int, *, continues: bool) -> None:
     write_json(folder / DECISION_FILE, {"step": step, "go_on": continues})
 
 
-def should_continue(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:
+def should_continue(folder: Path, step: int, wait: float) -> bool:
     """Wait for the decision after `step` and return it; True if none comes in `wait` seconds."""
     until = time.monotonic() + wait
     while True:

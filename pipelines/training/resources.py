@@ -69,7 +69,8 @@ def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
     if settings.min_workers is None:
         return settings.workers
     reported, until = -1, time.monotonic() + settings.node_seconds
-    while (capacity := _capacity(settings, on_gpus)) < settings.workers:
+    per_worker = settings.cpus_per_worker or 1, int(on_gpus)
+    while (capacity := worker_capacity(live_nodes(), *per_worker)) < settings.workers:
         fitting = fewer_workers(settings, capacity)
         if fitting and time.monotonic() >= until:
             say(f"warning: the cluster has room for {capacity} workers: continuing with {fitting}")
@@ -92,11 +93,6 @@ def fewer_workers(settings: TrainSettings, capacity: int) -> int | None:
     least = settings.min_workers or settings.workers
     counts = range(min(capacity, settings.workers), least - 1, -1)
     return next((n for n in counts if settings.batch_size % n == 0), None)
-
-
-def _capacity(settings: TrainSettings, on_gpus: bool) -> int:
-    """Return the number of workers that fit on the live nodes."""
-    return worker_capacity(live_nodes(), settings.cpus_per_worker or 1, int(on_gpus))
 
 
 def worker_capacity(nodes: Sequence[Node], cpus: int, gpus: int) -> int:

@@ -66,7 +66,7 @@ def register_best(
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
     metric = metric_in(best)
     score = best[metric.name]
-    return register(run, model, name, "best", score, result["dev"], metric, dev_digest)
+    return register(run, model, name, score, result["dev"], metric, dev_digest)
 
 
 def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:

@@ -117,10 +117,10 @@ class Versions(dict):
 )
 def test_scores_of_other_dev_sets_are_not_compared(capsys, dev, best, reported):
     versions = Versions({"1": {"dev_spearman": "89.0", "dev": "STS-B dev"}}, "1")
-    registry._move_alias(versions, "n", "best", "2", {"dev_spearman": "82.0"} | dev, SPEARMAN)
+    registry._move_alias(versions, "n", "2", {"dev_spearman": "82.0"} | dev, SPEARMAN)
     assert versions.aliases["best"] == best
     assert reported in capsys.readouterr().err
     own = {"dev_spearman": "89.0", "dev": "own documents", "dev_digest": "a"}
     versions, tags = Versions({"3": own}, "3"), own | {"dev_spearman": "50.0", "dev_digest": "b"}
-    registry._move_alias(versions, "n", "best", "4", tags, SPEARMAN)
+    registry._move_alias(versions, "n", "4", tags, SPEARMAN)
     assert versions.aliases["best"] == "4", "own documents of another corpus"

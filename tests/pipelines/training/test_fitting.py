@@ -50,7 +50,7 @@ def test_a_cluster_without_capacity_is_waited_for_and_then_fewer_workers_continu
     monkeypatch, capsys
 ):
     capacities = iter([2, 2, 4, 2, 2, 0, 0, 3])
-    monkeypatch.setattr(resources, "_capacity", lambda *_: next(capacities))
+    monkeypatch.setattr(resources, "worker_capacity", lambda *_: next(capacities))
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.0)
     assert workers_now(settings(min_workers=1, node_seconds=60)) == 4, "the node came back"
     stderr = capsys.readouterr().err
