@@ -64,7 +64,10 @@ class Entry:
                 f"entry {text!r} changes settings of {recipe!r}, which is no recipe "
                 "(`cotbert recipes` lists them): leave the changes out"
             )
-        return cls(re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text), recipe, changes)
+        name = re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text)
+        if not re.search(r"\w", name):  # such as .., which is another folder
+            raise UserError(f"entry {text!r} has a name without a letter or digit: give one")
+        return cls(name, recipe, changes)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def test_variants_of_a_recipe_have_its_settings_but_one():
         (["simcse-base,seed=1"], "changes seed, which .* by --set or --seeds"),
         (["simcse-base,method.readout=cls,method.readout=mean"], "gives a setting or its name tw"),
         (["simcse-base,name=a,name=b"], "gives a setting or its name twice"),
+        (["simcse-base,name=.."], "has a name without a letter or digit"),
+        (["simcse-base,name="], "has a name without a letter or digit"),
         (["simcse-base,max_steps=9"], "changes max_steps, which all entries .* by --set"),
         (["simcse-base", "last,method.readout=cls"], "changes settings of 'last', which is no rec"),
         (["simcse-base", "simcse-base,method.blur=1"], "method.blur"),
