@@ -3,13 +3,12 @@ a corpus's held-out documents."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
@@ -160,29 +159,31 @@ def _params(options: EvaluateOptions) -> dict[str, Any]:
 
 def _flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
     """Return one model's metrics: STS12.spearman, STS12.low, STS12.subsets.MSRpar, average, ..."""
-    flat: dict[str, float] = {}
+    flat: dict[str, Any] = {}
     for name, value in result.items():
-        if not isinstance(value, Mapping):
-            flat |= _number(name, value)
-            continue
-        for key, number in value.items():
-            flat |= _number(f"{name}.{key}", number)
-        for subset, number in value.get(SUBSETS, {}).items():
-            flat |= _number(f"{name}.{SUBSETS}.{subset}", number)
-    return flat
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": number for key, number in value.items()}
+            subsets = value.get(SUBSETS, {}).items()
+            flat |= {f"{name}.{SUBSETS}.{subset}": number for subset, number in subsets}
+        else:
+            flat[name] = value
+    return _finite(flat)
 
 
 def _difference_metrics(differences: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of several models: average.difference/MODEL, average.p/MODEL, and the same
     for each task."""
-    flat: dict[str, float] = {}
-    for model, entries in differences.items():
-        for task, entry in entries.items():
-            for key in (DIFFERENCE, P_VALUE):
-                flat |= _number(f"{task}.{key}/{model}", entry[key])
-    return flat
+    return _finite(
+        {
+            f"{task}.{key}/{model}": entry[key]
+            for model, entries in differences.items()
+            for task, entry in entries.items()
+            for key in (DIFFERENCE, P_VALUE)
+        }
+    )
 
 
-def _number(name: str, value: Any) -> dict[str, float]:
-    is_number = isinstance(value, (int, float)) and np.isfinite(value)
-    return {name: float(value)} if is_number else {}
+def _finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values that are finite numbers."""
+    numbers = {name: v for name, v in values.items() if isinstance(v, (int, float))}
+    return {name: float(v) for name, v in numbers.items() if math.isfinite(v)}

@@ -79,14 +79,10 @@ class Remembered:
 
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
-        self._place: dict[str, int] = {}
-        self._vectors: np.ndarray | None = None
+        self._vectors: dict[str, np.ndarray] = {}
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        new = [s for s in dict.fromkeys(sentences) if s not in self._place]
-        if new or self._vectors is None:
-            vectors = self._encode(new)
-            known = [] if self._vectors is None else [self._vectors]
-            self._vectors = np.concatenate([*known, vectors])
-            self._place |= {s: len(self._place) + i for i, s in enumerate(new)}
-        return np.asarray(self._vectors[[self._place[s] for s in sentences]])
+        new = [s for s in dict.fromkeys(sentences) if s not in self._vectors]
+        if new:
+            self._vectors |= zip(new, self._encode(new), strict=True)
+        return np.stack([self._vectors[s] for s in sentences])

@@ -31,7 +31,7 @@ from cotbert_core.readouts.mask_predictions import (
     top_tokens,
 )
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
-from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop, is_byte_level
+from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.reading.text_files import read_texts
 from pipelines.recording import tracking
@@ -83,13 +83,11 @@ def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     stored: Template | None = load_pooling_config(options.encoder).get("template")
     if stored is not None and stored.stages:
         return stored
-    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    return TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
+    return TEMPLATES["promptroberta/anchor" if tokenizer.byte_level else "promptbert/manual"]
 
 
 def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
-    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    return token_texts(tokenizer.hf.convert_ids_to_tokens(ids.tolist()), byte_level)
+    return token_texts(tokenizer.hf.convert_ids_to_tokens(ids.tolist()), tokenizer.byte_level)
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,8 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCount
         sentences, dropped = texts.sentences, texts.dropped
         name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
     # Sentences are not truncated, since the encoder does not process them.
-    longest = max(map(len, sentences)) + 1
-    flat = tokenizer(sentences, 4 * longest).flat
-    return TokenCounts(name, len(sentences), dropped, np.bincount(flat))
+    counts = np.bincount(tokenizer(sentences, None).flat)
+    return TokenCounts(name, len(sentences), dropped, counts)
 
 
 def _table(backbone: Backbone, which: str) -> tuple[np.ndarray, bool | None]:
@@ -193,8 +190,7 @@ def _write_map(
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
     """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
-    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    kinds = token_kinds(tokens, byte_level, tokenizer.hf.all_special_tokens)
+    kinds = token_kinds(tokens, tokenizer.byte_level, tokenizer.hf.all_special_tokens)
     return kinds + [None] * (size - len(kinds))
 
 

@@ -18,12 +18,21 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json, write_text
 from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template
-from cotbert_core.templates.tokenizing import is_byte_level
 from pipelines.recording import tracking
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
-from pipelines.templates import template_candidates
 from pipelines.templates.options import TemplateSearchOptions
-from pipelines.templates.template_candidates import STAGES, Candidate, Lists, default_prefixes
+from pipelines.templates.template_candidates import (
+    DOUBLE_QUOTED,
+    RELATIONS,
+    SINGLE_QUOTED,
+    STAGES,
+    Candidate,
+    Lists,
+    default_prefixes,
+    read_prefixes,
+    read_relations,
+    read_templates,
+)
 from pipelines.templates.template_ledger import (
     Scorer,
     TemplateLedger,
@@ -105,15 +114,12 @@ def _result(
 def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
     """Return whole templates, or the lists of their parts."""
     if options.templates:
-        return template_candidates.read_templates(options.templates)
-    byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
-    quoted = template_candidates.SINGLE_QUOTED if byte_level else template_candidates.DOUBLE_QUOTED
-    relations, prefixes = template_candidates.RELATIONS, default_prefixes(quoted)
-    if options.relations:
-        relations = template_candidates.read_relations(options.relations)
-    if options.prefixes:
-        prefixes = template_candidates.read_prefixes(options.prefixes)
-    return Lists(relations, prefixes)
+        return read_templates(options.templates)
+    quoted = SINGLE_QUOTED if backbone.tokenizer.byte_level else DOUBLE_QUOTED
+    return Lists(
+        read_relations(options.relations) if options.relations else RELATIONS,
+        read_prefixes(options.prefixes) if options.prefixes else default_prefixes(quoted),
+    )
 
 
 def _check_fit(backbone: Backbone, choices: Choices) -> None:
