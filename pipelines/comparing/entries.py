@@ -30,6 +30,8 @@ BUDGET = (
     "workers",
     "cpus_per_worker",
 )
+# Bytes of an entry's name, which is in the name of a metric; MLflow takes 250, a folder 255.
+LONGEST_NAME = 200
 _CHANGE = re.compile(r",\s*([a-z]\w*(?:\.\w+)*)=")
 
 
@@ -67,6 +69,11 @@ class Entry:
         name = re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text)
         if not re.search(r"\w", name):  # such as .., which is another folder
             raise UserError(f"entry {text!r} has a name without a letter or digit: give one")
+        if len(name.encode()) > LONGEST_NAME:
+            raise UserError(
+                f"entry {text!r} has a name of {len(name)} characters: give it a short one, "
+                "name=NAME"
+            )
         return cls(name, recipe, changes)
 
 

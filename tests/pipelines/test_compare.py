@@ -82,6 +82,7 @@ def test_variants_of_a_recipe_have_its_settings_but_one():
         (["simcse-base,seed=1"], "changes seed, which .* by --set or --seeds"),
         (["simcse-base,method.readout=cls,method.readout=mean"], "gives a setting or its name tw"),
         (["simcse-base,name=a,name=b"], "gives a setting or its name twice"),
+        ([f"simcse-base,name={201 * 'a'}"], "has a name of 201 characters: give it a short one"),
         (["simcse-base,name=.."], "has a name without a letter or digit"),
         (["simcse-base,name="], "has a name without a letter or digit"),
         (["simcse-base,max_steps=9"], "changes max_steps, which all entries .* by --set"),
