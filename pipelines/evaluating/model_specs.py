@@ -97,10 +97,11 @@ def numbered(labels: Sequence[str]) -> list[str]:
 def label_of(spec: ModelSpec, model: OpenReadout) -> str:
     """Return the encoder's name with its readout and template.
 
-    The name of a folder is its last two parts, since the last alone is often `model`.
+    The name of a folder is its last two parts, since the last alone is often `model`; never the
+    root, with which MLflow would refuse the names of metrics.
     """
     folder = Path(spec.name)
-    short = "/".join(folder.resolve().parts[-2:]) if folder.exists() else spec.name
+    short = "/".join(folder.resolve().parts[1:][-2:]) if folder.exists() else spec.name
     how = f"[{model.readout.upper()}]" if model.readout in ("mask", "cls") else model.readout
     # A template may have two names; the given one is preferred.
     known = [name for name in (spec.template, *TEMPLATES) if name in TEMPLATES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import geometry as job
 from pipelines.evaluating.geometry import geometry
-from pipelines.evaluating.model_specs import ModelSpec
+from pipelines.evaluating.model_specs import ModelSpec, label_of
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import sample
 from pipelines.reports import similarity_plot
@@ -201,6 +202,14 @@ def test_a_model_is_read_from_the_right(tmp_path, monkeypatch):
         "lr,readout=cls,readout=mean": ("lr,readout=cls", None, "mean"),
     }.items():
         assert ModelSpec.parse(given) == ModelSpec(*expected)
+
+
+def test_the_label_of_a_folder_leaves_out_the_root(tmp_path):
+    """MLflow refuses metrics whose names have `//` in them."""
+    mean = SimpleNamespace(readout="mean", template=None)
+    top, (one, two) = tmp_path.parents[-2], tmp_path.parts[-2:]
+    assert label_of(ModelSpec(str(top)), mean) == f"{top.name} mean"
+    assert label_of(ModelSpec(str(tmp_path)), mean) == f"{one}/{two} mean"
 
 
 MISTAKES = (
