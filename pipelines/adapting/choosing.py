@@ -4,7 +4,7 @@ hand it back if the test half confirms that it is better than the untouched enco
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +34,7 @@ class Contender:
 
     def options(self, common: EvaluateOptions) -> EvaluateOptions:
         """Return the options that score this encoder as `common` scores others."""
-        values = {**vars(common), "model": self.model}
-        return EvaluateOptions(**{**values, "readout": cast(Readout | None, self.readout)})
+        return replace(common, model=self.model, readout=cast(Readout | None, self.readout))
 
 
 def untouched(encoder: str, baseline: Baseline) -> Contender:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from forked import Command
+from trainings import training
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -32,9 +33,7 @@ SETTINGS = (
 
 
 def words(space, corpus, output, encoder, *more):
-    sets = [part for item in SETTINGS for part in ("--set", item)]
-    place = ("--corpus", str(corpus), "--output", str(output), "--encoder", encoder)
-    return ["tune", str(space), *place, *sets, *more]
+    return training(encoder, corpus, output, *SETTINGS, job=("tune", str(space)), flags=more)
 
 
 def checked(output):

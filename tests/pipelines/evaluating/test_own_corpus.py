@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from tiny_corpus import write_held_out
+from trainings import ENDS, SUBJECTS
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation import score_held_out, score_searches
@@ -23,10 +24,8 @@ from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-SUBJECTS = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
-ENDS = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
-QUERIES = [f"{s} is singing {e}" for s in SUBJECTS for e in ENDS]
-TARGETS = [f"The price of oil rose , and {s} saw it {e}" for s in SUBJECTS for e in ENDS]
+QUERIES = [f"{s} is singing {e}" for s in SUBJECTS[:6] for e in ENDS]
+TARGETS = [f"The price of oil rose , and {s} saw it {e}" for s in SUBJECTS[:6] for e in ENDS]
 
 
 @pytest.fixture
