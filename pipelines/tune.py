@@ -115,8 +115,8 @@ def _tracked(
         folder.mkdir(exist_ok=True)
         plan.open(folder)
         sweep = Sweep(
-            folder=str(folder),
-            corpus=str(corpus.path),
+            folder=folder,
+            corpus=corpus.path,
             parent=run.key,
             tracking_uri=tracking.tracking_uri(),
             early_stopping=options.stopping is not None,

@@ -46,8 +46,8 @@ def train_candidates(
     plan = TrialPlan(trials, len(trials), list(candidates.values()), record={})
     first = next(iter(candidates.values()))
     sweep = Sweep(
-        folder=str(folder),
-        corpus=str(corpus.path),
+        folder=folder,
+        corpus=corpus.path,
         parent=parent,
         tracking_uri=tracking.tracking_uri(),
         early_stopping=len(candidates) > 1,

@@ -47,7 +47,7 @@ def run_trials(
     steps: function from settings to number of steps. max_concurrent: maximum number of trials at a
     time, None for as many as fit.
     """
-    folder = Path(sweep.folder)
+    folder = sweep.folder
     _forget_failures(folder)
     try:
         _fit(sweep, plan, dev, steps, stopping, max_concurrent)
@@ -70,7 +70,7 @@ def _fit(
     # A trial that was killed after its last step reports nothing when it continues, and Ray Tune
     # would end the whole sweep because of the missing dev score.
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
-    folder = Path(sweep.folder)
+    folder = sweep.folder
     largest = max(plan.possible, key=lambda settings: settings.workers)
     at_once, cpus = allocate_resources(
         largest.workers, largest.cpus_per_worker, max_concurrent, takes_gpus(largest, gpus_there())

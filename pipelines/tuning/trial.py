@@ -41,8 +41,8 @@ class Sweep:
     baselines: by encoder. check_before: whether a trial has a dev check before its first step.
     """
 
-    folder: str
-    corpus: str
+    folder: Path
+    corpus: Path
     parent: str | None
     tracking_uri: str = field(repr=False)  # may hold credentials: only passed in memory
     early_stopping: bool
@@ -57,7 +57,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
-    folder = Path(sweep.folder) / config[TRIAL]
+    folder = sweep.folder / config[TRIAL]
     if not has_begun(folder):  # a killed trial may have left a folder without settings
         shutil.rmtree(folder, ignore_errors=True)
     try:

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import pytest
 from forked import Command
@@ -242,12 +241,12 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     def interrupted(sweep, plan, *_):
         trials = list(plan.trials.values())
         for trial in trials[:2]:
-            folder = Path(sweep.folder) / trial.name
+            folder = sweep.folder / trial.name
             folder.mkdir()
             experiment = own_store.get_experiment_by_name("cotbert").experiment_id
             run = own_store.create_run(experiment, tags={"trial": trial.name})
             (folder / "mlflow_run_id").write_text(run.info.run_id)
-        write_json(Path(sweep.folder) / trials[0].name / "result.json", {})
+        write_json(sweep.folder / trials[0].name / "result.json", {})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
