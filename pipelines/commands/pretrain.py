@@ -108,4 +108,5 @@ def _new_encoder(given: Pretrain) -> NewEncoder | None:
         if given.vocabulary is not None or given.cased:
             raise UserError("--vocabulary and --cased need a new encoder: give --new too")
         return None
-    return NewEncoder(*parse_size(size), given.vocabulary or VOCABULARY, given.cased)
+    vocabulary = VOCABULARY if given.vocabulary is None else given.vocabulary
+    return NewEncoder(*parse_size(size), vocabulary, given.cased)

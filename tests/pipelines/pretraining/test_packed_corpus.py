@@ -181,6 +181,7 @@ def test_other_encoders_methods_and_packed_corpora_are_refused(
         (["--new", "4"], "new is '4': give LAYERSxHIDDEN, e.g. 4x256"),
         (["--new", "2x32", "--encoder", "x"], "--new and --encoder are both given"),
         (["--new", "2x32", "--vocabulary", "5"], "vocabulary is 5: give at least 200 tokens"),
+        (["--new", "2x32", "--vocabulary", "0"], "vocabulary is 0: give at least 200 tokens"),
         (["--cased"], "--vocabulary and --cased need a new encoder: give --new too"),
         (["--set", "method.mask_share=1.5"], "method.mask_share is 1.5"),
     ],
