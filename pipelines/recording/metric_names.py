@@ -30,5 +30,5 @@ DIFFERENCE, P_VALUE = "difference", "p"
 
 def accepted_name(name: str) -> str:
     """Return the name of a metric, param or tag without the characters that MLflow refuses, such
-    as brackets, commas and equals signs."""
-    return re.sub(r"[^\w\-./: ]", "", name)
+    as brackets, commas and equals signs, and cut to its limit of 250 characters."""
+    return re.sub(r"[^\w\-./: ]", "", name)[:250]

@@ -62,13 +62,17 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
 
 
 def test_names_lose_the_characters_that_mlflow_refuses(own_store, capsys):
-    """Such as those of an entry of `compare`, or of a file of graded pairs."""
+    """Such as those of an entry of `compare`, or of a file of graded pairs. A name may also be of
+    a template and too long."""
     with tracked_run("compare", {"pairs (1)": 5}) as run:
         run.metrics({"dev_spearman.simcse-base,method.temperature=0.1": 70.0, "loss": 1.0})
+        run.metrics({f"average.difference/{300 * 'a'}": 2.0})
         run.tags({"best, by dev": "yes"})
     found = own_store.get_run(run.id).data
     assert found.params == {"pairs 1": "5"}
-    assert found.metrics == {"dev_spearman.simcse-basemethod.temperature0.1": 70.0, "loss": 1.0}
+    long = f"average.difference/{231 * 'a'}"
+    entry = "dev_spearman.simcse-basemethod.temperature0.1"
+    assert found.metrics == {entry: 70.0, "loss": 1.0, long: 2.0}
     assert found.tags["best by dev"] == "yes"
     assert capsys.readouterr().err == ""
 
