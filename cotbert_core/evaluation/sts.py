@@ -16,6 +16,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation.pairs import Encode, Pairs, cosines, encode_distinct, finite, spearman
+from cotbert_core.evaluation.transfer_data import senteval_lines
 
 _SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -52,7 +53,7 @@ def _load_year(folder: Path, task: str) -> dict[str, Pairs]:
 
 def _load_subset(home: Path, name: str) -> Pairs:
     pair_file, gold_file = home / f"STS.input.{name}.txt", home / f"STS.gs.{name}.txt"
-    lines, golds = _lines(pair_file), _lines(gold_file)
+    lines, golds = senteval_lines(pair_file), senteval_lines(gold_file)
     if len(lines) != len(golds):
         raise UserError(
             f"{pair_file} has {len(lines)} lines and {gold_file.name} {len(golds)}: both must have "
@@ -68,12 +69,12 @@ def _load_subset(home: Path, name: str) -> Pairs:
 
 def _load_stsb(folder: Path, split: str) -> dict[str, Pairs]:
     path = folder / "STSBenchmark" / _STSB[split]
-    return {"all": _columns(path, _lines(path), (5, 6, 4))}
+    return {"all": _columns(path, senteval_lines(path), (5, 6, 4))}
 
 
 def _load_sick(folder: Path, split: str) -> dict[str, Pairs]:
     path = folder / _SICK[split]
-    header, *lines = _lines(path)
+    header, *lines = senteval_lines(path)
     names = header.split("\t")
     wanted = ("sentence_A", "sentence_B", "relatedness_score")
     missing = [name for name in wanted if name not in names]
@@ -89,13 +90,6 @@ def _columns(path: Path, lines: Sequence[str], columns: tuple[int, ...]) -> Pair
         raise UserError(f"{path} has a line with too few columns: download the task again")
     left, right, gold = columns
     return _pairs([(row[left], row[right], row[gold]) for row in fields], path)
-
-
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        raise UserError(f"{str(path)!r} does not exist: give a SentEval folder that has it")
-    text = path.read_text(encoding="utf-8-sig")
-    return [line.strip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:

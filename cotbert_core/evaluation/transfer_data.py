@@ -82,7 +82,7 @@ def _read_classes(paths: Sequence[Path]) -> list[Example]:
     return [
         ((_words(line),), label)
         for label, path in zip(reversed(range(len(paths))), paths, strict=True)
-        for line in _lines(path)
+        for line in senteval_lines(path)
     ]
 
 
@@ -90,7 +90,7 @@ def _read_sst(paths: Sequence[Path]) -> list[Example]:
     """Read a file with lines `sentence<tab>label`."""
     (path,) = paths
     examples: list[Example] = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(senteval_lines(path), 1):
         text, _, label = line.rpartition("\t")
         examples.append(((_words(text),), _class(label, BINARY, path, number)))
     return examples
@@ -100,7 +100,7 @@ def _read_trec(paths: Sequence[Path]) -> list[Example]:
     """Read a file with lines `COARSE:fine question`; the class is the coarse label."""
     (path,) = paths
     examples: list[Example] = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(senteval_lines(path), 1):
         label, _, rest = line.partition(":")
         text = rest.partition(" ")[2]
         examples.append(((_words(text),), _class(label, TREC_CLASSES, path, number)))
@@ -111,7 +111,7 @@ def _read_mrpc(paths: Sequence[Path]) -> list[Example]:
     """Read a file with lines `label<tab>id<tab>id<tab>sentence<tab>sentence` after a header."""
     (path,) = paths
     examples: list[Example] = []
-    for number, line in enumerate(_lines(path)[1:], 2):
+    for number, line in enumerate(senteval_lines(path)[1:], 2):
         fields = line.split("\t")
         label = _class(fields[0], BINARY, path, number)
         if len(fields) < 5:
@@ -136,8 +136,13 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a file in UTF-8 or, if it is not valid UTF-8, in ISO-8859-1."""
+def senteval_lines(path: Path) -> list[str]:
+    """Return the lines of a file in UTF-8 or, if it is not valid UTF-8, in ISO-8859-1.
+
+    Raises UserError for a file that is missing or empty.
+    """
+    if not path.is_file():
+        raise UserError(f"{str(path)!r} does not exist: give a SentEval folder that has it")
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")

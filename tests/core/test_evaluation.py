@@ -233,6 +233,14 @@ def test_files_that_are_not_sentevals_are_refused(senteval, tmp_path, name, line
         evaluate_sts(encode, folder, ["STS13", "STS-B", "SICK-R"])
 
 
+def test_a_file_that_is_not_utf8_is_read(senteval, tmp_path):
+    folder = Path(shutil.copytree(senteval[0], tmp_path / "copy"))
+    path = folder / "STS/STSBenchmark/sts-dev.csv"
+    lines = ["g\tf\ty\t0\t1\tcaf\u00e9\tb", "g\tf\ty\t1\t2\tc\td"]
+    path.write_bytes("\n".join(lines).encode("iso-8859-1"))
+    assert load_dev(folder).left == ["caf\u00e9", "c"]
+
+
 def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
     rows = ['dev\t1.5\ta  "b"\tc', "test\t2\td\te", "dev\t3\tf\tg\u00a0h"]
     path = write(tmp_path / "pairs.tsv", ["split\tscore\tsentence1\tsentence2", *rows])
