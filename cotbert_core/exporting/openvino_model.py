@@ -64,13 +64,6 @@ def choose_backend(
     return "openvino" if quantized and on_cpu and util.find_spec("openvino") else "torch"
 
 
-def run_by(
-    backend: Backend, encoder: SentenceEncoder, precision: Precision = "auto"
-) -> SentenceEncoder:
-    """Return the encoder as it runs by the library that choose_backend returned."""
-    return with_openvino(encoder, precision) if backend == "openvino" else encoder
-
-
 def with_openvino(encoder: SentenceEncoder, precision: Precision = "auto") -> SentenceEncoder:
     """Return the encoder with its model compiled for this machine's cores; it cannot be trained.
 

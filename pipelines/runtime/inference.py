@@ -6,7 +6,7 @@ import os
 
 from cotbert_core.choices import Backend, Precision
 from cotbert_core.encoder import threads as torch_threads
-from cotbert_core.exporting.openvino_model import choose_backend, run_by
+from cotbert_core.exporting.openvino_model import choose_backend, with_openvino
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.precision import cast_weights
 from pipelines.runtime.worker_resources import has_gpus
@@ -39,6 +39,7 @@ def for_inference(
     encoder: SentenceEncoder, backend: Backend, precision: Precision
 ) -> SentenceEncoder:
     """Return the encoder as it runs by the library that choose_library returned."""
-    if backend == "torch":
-        cast_weights(encoder.backbone.model, precision)
-    return run_by(backend, encoder, precision)
+    if backend == "openvino":
+        return with_openvino(encoder, precision)
+    cast_weights(encoder.backbone.model, precision)
+    return encoder
