@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import Pairs, cosines, spearman
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -19,7 +18,6 @@ from cotbert_core.settings import Precision
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.tokenizing import end_with_full_stop
-from cotbert_core.training.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,5 @@ def score_template(
     `encoder_for` does.
     """
     encoder = encoder_for(backbone, template)
-    rows = encoder.bound.wrap(pairs.sentences.cut(encoder.max_length))
-    model = backbone.model.eval()
-    with autocast(precision, next(model.parameters()).device):
-        vectors = encode_rows(backbone, rows, "mask", backbone.batch_tokens).cpu().numpy()
+    vectors = encoder.vectors(pairs.sentences, precision=precision).cpu().numpy()
     return spearman(cosines(vectors[pairs.left], vectors[pairs.right]), pairs.gold)
