@@ -192,7 +192,7 @@ class SentenceEncoder:
         ids = ids.cut(self.max_length)
         model = self.backbone.model.eval()
         budget = batch_tokens or self.backbone.batch_tokens
-        batches = budget, None, self.backbone.start_tokens
+        batches = budget, self.backbone.start_tokens
         with autocast(precision, next(model.parameters()).device):
             rows = self.bound.wrap(ids)
             vectors = encode_rows(self.backbone, rows, self.pooling.readout, *batches)

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.encoder.attention import FAMILIES, UNPADDED
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.length_batches import equal_slices, slices_of
+from cotbert_core.encoder.length_batches import length_batches
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.threads import map_threads
 from cotbert_core.templates.wrapping import Rows
@@ -46,8 +45,8 @@ def encode_rows(
     rows: Rows,
     readout: str,
     batch_tokens: int | None = None,
-    mini_batch_size: int | None = None,
     start_tokens: int = 0,
+    mini_batch_size: int | None = None,
 ) -> Tensor:
     """Return the (N, D) sentence vectors of N rows in their order, with gradient if enabled.
 
@@ -56,23 +55,18 @@ def encode_rows(
     in a batch, whose activations the backward pass then computes again. batch_tokens and
     start_tokens: see `slices_of`.
     """
-    lengths = rows.lengths.numpy()
-    order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
     # In training mode threads would take turns at dropout's random numbers in an arbitrary order.
     inference = not (torch.is_grad_enabled() or backbone.model.training)
     in_threads = inference and backbone.device.type == "cpu"
-    if in_threads and backbone.packs and batch_tokens is not None:
-        pieces = equal_slices(lengths[order], batch_tokens)
-    else:
-        pieces = slices_of(lengths[order], batch_tokens, mini_batch_size, start_tokens)
+    budget = batch_tokens, start_tokens, mini_batch_size
+    pieces = length_batches(rows.lengths.numpy(), *budget, packed=in_threads and backbone.packs)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
         rows, words = _with_word_vectors(backbone, rows)
 
-    def batch_of(piece: tuple[int, int]) -> EncoderBatch:
-        chosen = torch.from_numpy(order[slice(*piece)])
-        return _encoder_batch(backbone, rows, chosen, int(lengths[order[piece[0]]]))
+    def batch_of(piece: tuple[Tensor, int]) -> EncoderBatch:
+        return _encoder_batch(backbone, rows, *piece)
 
     def vectors_of(batch: EncoderBatch) -> Tensor:
         hidden = _last_hidden(backbone.model, batch, words)
@@ -85,7 +79,7 @@ def encode_rows(
     else:
         # Both passes get the same tensors: jagged attention identifies a batch by its offsets.
         vectors = [recomputed(vectors_of, batch_of(p), device=backbone.device) for p in pieces]
-    original_order = torch.from_numpy(np.argsort(order, kind="stable"))
+    original_order = torch.cat([chosen for chosen, _ in pieces]).argsort()
     return torch.cat(vectors)[to_device(original_order, backbone.device)]
 
 
@@ -101,9 +95,7 @@ def hidden_at(
     wanted: (N, L) bool on the CPU. order: (M,) numbers of the wanted tokens, counted row by row;
     rows run in batches of similar length. batch_tokens and start_tokens: see `slices_of`.
     """
-    lengths = rows.lengths.numpy()
-    order = np.argsort(-lengths, kind="stable")
-    pieces = slices_of(lengths[order], batch_tokens, start_tokens=start_tokens)
+    pieces = length_batches(rows.lengths.numpy(), batch_tokens, start_tokens)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
         rows, words = _with_word_vectors(backbone, rows)
@@ -111,8 +103,7 @@ def hidden_at(
     numbers[wanted] = torch.arange(int(wanted.sum()))
     found = [torch.zeros(0, backbone.hidden_size, device=backbone.device)]
     places = [torch.zeros(0, dtype=torch.long)]
-    for start, stop in pieces:
-        chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+    for chosen, width in pieces:
         own = wanted[chosen, :width]
         hidden = _last_hidden(backbone.model, _encoder_batch(backbone, rows, chosen, width), words)
         # With a mask the host would wait until the GPU has counted its elements; indices avoid it.

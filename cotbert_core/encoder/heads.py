@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.locations import saved_part
-from cotbert_core.encoder.mlm import checkpoint_transform
+from cotbert_core.encoder.mlm import checkpoint_transform, new_dense
 from cotbert_core.errors import UserError
 
 HEAD_FILE = "head.safetensors"
@@ -25,7 +25,7 @@ class TanhHead(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.dense = _dense(config.hidden_size)
+        self.dense = new_dense(config.hidden_size)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return torch.tanh(self.dense(vectors))
@@ -48,7 +48,7 @@ class TransformHead(nn.Module):
         from transformers.activations import ACT2FN
 
         super().__init__()
-        self.dense = _dense(config.hidden_size)
+        self.dense = new_dense(config.hidden_size)
         self.activation = ACT2FN[_first_of(config, "hidden_act", "activation", "hidden_activation")]
         # DistilBERT's config has no epsilon.
         epsilon = _first_of(config, "layer_norm_eps", "norm_eps", default=1e-12)
@@ -70,14 +70,6 @@ HEADS: dict[str, type[Head]] = {"tanh": TanhHead, "transform": TransformHead}
 def _first_of(config: Any, *names: str, default: Any = None) -> Any:
     """Return the value that a config has under the first of these names, which differ by family."""
     return next((getattr(config, name) for name in names if hasattr(config, name)), default)
-
-
-def _dense(size: int) -> nn.Linear:
-    """Return a linear layer initialised as in the papers' code: weights N(0, 0.02), bias 0."""
-    layer = nn.Linear(size, size)
-    nn.init.normal_(layer.weight, std=0.02)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def new_head(name: str, backbone: Backbone) -> Head:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 def budget_slices(
@@ -80,8 +82,8 @@ def equal_slices(lengths: np.ndarray, batch_tokens: int) -> list[tuple[int, int]
 def slices_of(
     lengths: np.ndarray,
     batch_tokens: int | None,
-    most_rows: int | None = None,
     start_tokens: int = 0,
+    most_rows: int | None = None,
 ) -> list[tuple[int, int]]:
     """Return the batches of rows, given lengths sorted from long to short, as (start, stop).
 
@@ -93,11 +95,33 @@ def slices_of(
     return cheapest_slices(lengths, batch_tokens, start_tokens, most_rows)
 
 
+def length_batches(
+    lengths: np.ndarray,
+    batch_tokens: int | None,
+    start_tokens: int = 0,
+    most_rows: int | None = None,
+    *,
+    packed: bool = False,
+) -> list[tuple[Tensor, int]]:
+    """Return the row numbers of each batch, from the longest rows to the shortest, and its width.
+
+    lengths: (N,) tokens of each row, in any order. packed: whether batches of packed rows are to be
+    about equally large (`equal_slices`). The other arguments are those of `slices_of`.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ordered = lengths[order]
+    if packed and batch_tokens is not None:
+        slices = equal_slices(ordered, batch_tokens)
+    else:
+        slices = slices_of(ordered, batch_tokens, start_tokens, most_rows)
+    return [(torch.from_numpy(order[start:stop]), int(ordered[start])) for start, stop in slices]
+
+
 def padding(
     lengths: np.ndarray,
     batch_tokens: int | None,
-    mini_batch_size: int | None = None,
     start_tokens: int = 0,
+    mini_batch_size: int | None = None,
     *,
     packed: bool = False,
 ) -> tuple[int, int]:
@@ -108,6 +132,6 @@ def padding(
     if packed:
         return 0, int(lengths.sum())
     ordered = np.sort(lengths)[::-1]
-    slices = slices_of(ordered, batch_tokens, mini_batch_size, start_tokens)
+    slices = slices_of(ordered, batch_tokens, start_tokens, mini_batch_size)
     total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
     return total - int(lengths.sum()), total

@@ -22,7 +22,6 @@ _HEADS = {
     "xlm-roberta": "lm_head",
     "camembert": "lm_head",
 }
-WEIGHT_STD = 0.02
 
 
 class MlmHead(nn.Module):
@@ -81,6 +80,14 @@ def checkpoint_transform(backbone: Backbone) -> dict[str, Tensor] | None:
     return {name: weights[name] for name in weights if name.startswith(("dense.", "norm."))}
 
 
+def new_dense(size: int) -> nn.Linear:
+    """Return a linear layer initialised as in the papers' code: weights N(0, 0.02), biases 0."""
+    layer = nn.Linear(size, size)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def fresh_mlm_head(backbone: Backbone) -> MlmHead:
     """Return a head with a new transform and the encoder's word embeddings as the output layer.
 
@@ -91,9 +98,7 @@ def fresh_mlm_head(backbone: Backbone) -> MlmHead:
     _prefix(backbone)
     config = backbone.model.config
     size = backbone.hidden_size
-    dense = nn.Linear(size, size)
-    nn.init.normal_(dense.weight, std=WEIGHT_STD)
-    nn.init.zeros_(dense.bias)
+    dense = new_dense(size)
     words = backbone.model.get_input_embeddings().weight
     decoder = nn.Linear(size, len(words), device="meta")
     decoder.weight = words

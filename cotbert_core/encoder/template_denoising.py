@@ -7,7 +7,7 @@ Letters: K distinct lengths, L tokens, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from cotbert_core.errors import unknown
 from cotbert_core.method_settings.bases import Denoise, PadPositions
 from cotbert_core.templates.wrapping import BoundTemplate, Rows
 from cotbert_core.training.devices import to_device
-from cotbert_core.training.distributed import gather_with_gradient, rank, union, world_size
+from cotbert_core.training.distributed import rank, union, world_size
 
 BiasRows = Callable[[BoundTemplate, np.ndarray, PadPositions, int], Rows]
 
@@ -59,19 +59,6 @@ def _pad_rows(
 DENOISERS: dict[str, BiasRows] = {"position": _position_rows, "pad": _pad_rows}
 
 
-def _empty_rows(
-    backbone: Backbone,
-    template: BoundTemplate,
-    lengths: np.ndarray,
-    mode: Denoise,
-    pad_positions: PadPositions,
-) -> Rows:
-    """Return one row of the empty template for each length."""
-    if mode not in DENOISERS:
-        raise unknown("denoising mode", mode, DENOISERS)
-    return DENOISERS[mode](template, lengths, pad_positions, backbone.position_start)
-
-
 def bias_rows(
     backbone: Backbone,
     template: BoundTemplate,
@@ -83,8 +70,10 @@ def bias_rows(
 
     lengths: (N,) tokens of each sentence.
     """
+    if mode not in DENOISERS:
+        raise unknown("denoising mode", mode, DENOISERS)
     distinct, which = np.unique(np.asarray(lengths, np.int64), return_inverse=True)
-    return _empty_rows(backbone, template, distinct, mode, pad_positions), which
+    return DENOISERS[mode](template, distinct, pad_positions, backbone.position_start), which
 
 
 def shared_bias_rows(
@@ -100,7 +89,7 @@ def shared_bias_rows(
     The rows are for the K distinct lengths of all workers. lengths: (N,) tokens of this worker's
     sentences. limit: upper bound of all lengths. All shares have equally many rows, so a share may
     repeat a row. Lengths are dealt to workers in alternating order (0, 1, 1, 0); otherwise the last
-    worker would get the longest rows. `gather_biases` gathers the vectors.
+    worker would get the longest rows.
     """
     workers = world_size()
     distinct = union(lengths, limit)
@@ -108,23 +97,10 @@ def shared_bias_rows(
     owner = np.where(turn % 2, workers - 1 - owner, owner)
     each = -(-len(distinct) // workers)
     own = distinct[owner == rank()]
-    rows = _empty_rows(
-        backbone,
-        template,
-        np.resize(own if len(own) else distinct[:1], each),
-        mode,
-        pad_positions,
-    )
+    repeated = np.resize(own if len(own) else distinct[:1], each)
+    rows = DENOISERS[mode](template, repeated, pad_positions, backbone.position_start)
     index = np.searchsorted(distinct, lengths)
     return rows, owner[index] * each + turn[index]
-
-
-def gather_biases(shares: Sequence[Tensor]) -> list[Tensor]:
-    """Return the biases of all workers, (W * k, D) for each template, with gradient.
-
-    shares: this worker's biases, (k, D) for each template.
-    """
-    return [gather_with_gradient(share) for share in shares]
 
 
 def template_bias(
@@ -133,12 +109,12 @@ def template_bias(
     lengths: np.ndarray,
     mode: Denoise,
     pad_positions: PadPositions = "aligned",
-    batches: tuple[int | None, int | None, int] = (None, None, 0),
+    batches: tuple[int | None, int] = (None, 0),
 ) -> Tensor:
     """Return the template's bias for sentences of the given token counts, (len(lengths), D).
 
-    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient). batches: the
-    last three arguments of `encode_rows`.
+    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient). batches:
+    batch_tokens and start_tokens of `encode_rows`.
     """
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)

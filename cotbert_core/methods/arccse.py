@@ -32,10 +32,10 @@ from cotbert_core.training.token_numbers import TokenNumbers
 class ArcCse(WithoutTemplate):
     """ArcCSE without labels. The triplets are made from the contrasted sentences."""
 
+    method: ArcCseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, ArcCseSettings)
-        self.method = settings.method
         plain = backbone.tokenizer.hf
         self.mask_id = plain.mask_token_id
         self.continues = word_continuations(plain, len(plain))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -42,11 +43,15 @@ class Method(nn.Module):
     support.
     """
 
+    method: Any
+    """The settings of the method; each class names their type."""
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__()
         self.backbone = backbone
         self.encoder = backbone.model
         self.settings = settings
+        self.method = settings.method
         self.kept_head: Head | None = None
         self.step = 0
         """The number of the step, set by the caller, for per-step random samples."""

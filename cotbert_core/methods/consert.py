@@ -34,10 +34,10 @@ FEATURES = 2**20
 class ConSert(WithoutTemplate):
     """ConSERT without labels. Vectors are contrasted without a head."""
 
+    method: ConSertSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, ConSertSettings)
-        self.method = settings.method
         self.head = None
 
     def forward(self, batch: Batch) -> MethodOutput:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,15 +20,10 @@ from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.pooling_files import own_prompt, query_template
 from cotbert_core.encoder.prompts import prompt_tokens
-from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
+from cotbert_core.encoder.template_denoising import shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
-from cotbert_core.method_settings.bases import (
-    ContrastiveSettings,
-    DenoisedSettings,
-    PositiveSettings,
-)
+from cotbert_core.method_settings.bases import DenoisedSettings
 from cotbert_core.methods.base import Method
-from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate, Rows, concatenate_rows
 from cotbert_core.training.batches import Batch
@@ -51,7 +45,8 @@ CUDA_TRAIN_TOKENS = 16384
 # 0.95. The value for a GPU is an estimate, not measured: 900 kernels of 4 us at 800,000 tokens/s.
 CPU_START_TOKENS = 128
 CUDA_START_TOKENS = 3000
-S = TypeVar("S")
+# The positives that are the sentence itself.
+OF_THE_SENTENCE = ("dropout", "template")
 
 
 def train_budget(device: torch.device) -> tuple[int | None, int]:
@@ -70,14 +65,16 @@ class View:
 
 
 class Contrastive(Method):
-    """A method with an InfoNCE loss over views."""
+    """A method with an InfoNCE loss over views.
+
+    `bind_queries`, `positive_role` and `positive_texts` are for methods with PositiveSettings.
+    """
 
     readout = "mask"
 
-    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
-        super().__init__(backbone, settings)
-        assert isinstance(settings.method, ContrastiveSettings)
-        self.temperature = settings.method.temperature
+    @property
+    def temperature(self) -> float:
+        return float(self.method.temperature)
 
     def bind(self, role: str | None) -> BoundTemplate:
         """Return a role's template in token ids; for None the encoder's own prompt, if any."""
@@ -90,9 +87,8 @@ class Contrastive(Method):
 
         Raises UserError for a prompt that the encoder's tokenizer joins with a sentence.
         """
-        method, query = self.settings.method, query_template(self.settings.encoder)
-        assert isinstance(method, PositiveSettings)
-        if query is None or method.positive in ("dropout", "template"):
+        query = query_template(self.settings.encoder)
+        if query is None or self.method.positive in OF_THE_SENTENCE:
             return texts
         prompt_tokens(query, self.backbone.tokenizer, self.backbone.name)
         return BoundTemplate.bind(query, self.backbone.tokenizer.hf)
@@ -111,14 +107,12 @@ class Contrastive(Method):
 
     def needs_dropout(self, columns: Sequence[str]) -> bool:
         """Return whether views differ in dropout alone on a corpus with these paired texts."""
-        return self.settings.method.needs_dropout
+        return bool(self.method.needs_dropout)
 
     @property
     def positive_role(self) -> str:
         """The role of the template around the positives, which is the anchor's for `dropout`."""
-        method = self.settings.method
-        assert isinstance(method, PositiveSettings)
-        return "anchor" if method.positive == "dropout" else "positive"
+        return "anchor" if self.method.positive == "dropout" else "positive"
 
     def encode(self, views: list[View]) -> list[tuple[Tensor, Tensor | None]]:
         """Return for each view its (b, D) vectors, and the (b, D) biases of its template or None.
@@ -127,7 +121,7 @@ class Contrastive(Method):
         length. Each worker computes its share of the biases that all workers need.
         """
         filled = [view.template.wrap(view.texts) for view in views]
-        method = self.settings.method
+        method = self.method
         if not isinstance(method, DenoisedSettings) or method.denoise == "none":
             return [(vectors, None) for vectors in self._encode_rows(filled)]
         templates = list(dict.fromkeys(view.template for view in views))
@@ -136,12 +130,12 @@ class Contrastive(Method):
         empty, places = zip(*rows, strict=True)
         if method.freeze_bias:
             with torch.no_grad(), record_function("bias rows"):
-                biases = self._encode_rows([], empty)
+                biases = self._encode_rows(empty)
             vectors = self._encode_rows(filled)
         else:
-            both = self._encode_rows(filled, empty)
+            both = self._encode_rows([*filled, *empty])
             vectors, biases = both[: len(filled)], both[len(filled) :]
-        all_biases = gather_biases(biases)
+        all_biases = [gather_with_gradient(share) for share in biases]
         which = [templates.index(view.template) for view in views]
         own = [places[t].pop(0) for t in which]
         return [
@@ -168,23 +162,18 @@ class Contrastive(Method):
         return rows, np.split(which, np.cumsum([len(n) for n in lengths])[:-1])
 
     def _encode_rows(
-        self,
-        filled: Sequence[Rows],
-        empty: Sequence[Rows] = (),
-        backbone: Backbone | None = None,
+        self, parts: Sequence[Rows], backbone: Backbone | None = None
     ) -> tuple[Tensor, ...]:
         """Return the vectors (n, D) of each part.
 
-        empty: further parts with rows of empty templates. backbone: an encoder of the same size to
-        use instead of the trained one.
+        backbone: an encoder of the same size to use instead of the trained one.
         """
-        parts = [*filled, *empty]
         backbone = backbone or self.backbone
         rows = concatenate_rows(parts, backbone.tokenizer.hf.pad_token_id)
         budget, start_tokens = train_budget(backbone.device)
         if backbone.packs and backbone.device.type != "cpu":
             budget = None  # packed rows have no padding, so on a GPU they all run at once
-        batches = budget, self.settings.mini_batch_size, start_tokens
+        batches = budget, start_tokens, self.settings.mini_batch_size
         lengths = rows.lengths.numpy()
         self.work += Work(
             tokens=float(lengths.sum()),
@@ -196,9 +185,7 @@ class Contrastive(Method):
 
     def positive_texts(self, batch: Batch) -> Ragged:
         """Return the texts of the positives: those of the rows, or the sentences themselves."""
-        method = self.settings.method
-        assert isinstance(method, PositiveSettings)
-        if method.positive in ("dropout", "template"):
+        if self.method.positive in OF_THE_SENTENCE:
             return batch.sentences
         assert batch.augmented is not None
         return batch.augmented

@@ -20,10 +20,10 @@ class CotBert(Contrastive):
     With positives from paired texts or documents the positive template wraps that text.
     """
 
+    method: CotBertSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, CotBertSettings)
-        self.extended = settings.method.extended
         negative = ["negative"] if settings.templates.negative is not None else []
         self.templates = [self.bind(role) for role in ("anchor", self.positive_role, *negative)]
         self.head = TanhHead(backbone.model.config)
@@ -32,5 +32,5 @@ class CotBert(Contrastive):
         texts = (batch.sentences, self.positive_texts(batch), batch.sentences)
         views = [View(*view) for view in zip(self.templates, texts, strict=False)]
         vectors = [apply_head(v, bias, self.head) for v, bias in self.encode(views)]
-        loss = self.contrast(vectors, extended=self.extended, documents=batch.documents)
+        loss = self.contrast(vectors, extended=self.method.extended, documents=batch.documents)
         return MethodOutput(loss, {"positive_cosine": mean_cosine(*vectors[:2])})

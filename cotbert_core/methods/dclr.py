@@ -35,10 +35,10 @@ class Dclr(WithoutTemplate):
     of masking it. As there, noise is never masked, since the complement has no vector for it.
     """
 
+    method: DclrSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, DclrSettings)
-        self.method = settings.method
         name = self.method.complement
         self.complement = None if name is None else open_frozen("complement", name, backbone)
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import dropout
-from cotbert_core.encoder.length_batches import slices_of
-from cotbert_core.encoder.mlm import mlm_head
+from cotbert_core.encoder.length_batches import length_batches
+from cotbert_core.encoder.mlm import mlm_head, new_dense
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings.papers import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
@@ -40,10 +40,10 @@ from cotbert_core.training.gradient_cache import recomputed
 class DenoSent(Contrastive):
     """DenoSent with the contrastive loss, the denoising loss, or both."""
 
+    method: DenoSentSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, DenoSentSettings)
-        self.method = settings.method
         self.readout = self.method.readout
         masked = self.readout == "mask"
         self.anchor = self.bind("anchor" if masked else None)
@@ -51,9 +51,7 @@ class DenoSent(Contrastive):
         self.contrasts = self.method.objective != "generative"
         self.generates = self.method.objective != "contrastive"
         if self.generates or self.method.projected:
-            self.projection = nn.Linear(backbone.hidden_size, backbone.hidden_size)
-            nn.init.normal_(self.projection.weight, std=0.02)
-            nn.init.zeros_(self.projection.bias)
+            self.projection = new_dense(backbone.hidden_size)
         if self.generates:
             self.decoder = Decoder(
                 backbone.hidden_size,
@@ -101,13 +99,11 @@ class DenoSent(Contrastive):
         rows = self.anchor.wrap(target)
         lengths = rows.lengths.numpy()
         self.work += Work(flops=self._decoder_flops(lengths))
-        order = np.argsort(-lengths, kind="stable")
-        budget, start_tokens = train_budget(memory.device)
         total = torch.zeros((), device=memory.device)
-        mini_batch_size = self.settings.mini_batch_size
-        for start, stop in slices_of(lengths[order], budget, mini_batch_size, start_tokens):
-            piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
-            if mini_batch_size:
+        most = self.settings.mini_batch_size
+        for chosen, width in length_batches(lengths, *train_budget(memory.device), most):
+            piece = rows, chosen, width, memory
+            if most:
                 total = total + recomputed(self._rebuilt, *piece, device=memory.device)
             else:
                 total = total + self._rebuilt(*piece)

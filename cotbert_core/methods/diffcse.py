@@ -13,7 +13,6 @@ import copy
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torch.profiler import record_function
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import attention_mask, hidden_at
-from cotbert_core.encoder.length_batches import slices_of
+from cotbert_core.encoder.length_batches import length_batches
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
 from cotbert_core.losses import info_nce
@@ -44,10 +43,10 @@ from cotbert_core.training.masking import Masking
 class DiffCse(WithoutTemplate):
     """DiffCSE without labels. Head and discriminator are dropped after training."""
 
+    method: DiffCseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, DiffCseSettings)
-        self.method = settings.method
         name = self.method.generator or backbone.name
         generator = load_backbone(name)
         if generator.tokenizer.hash != backbone.tokenizer.hash:
@@ -142,14 +141,11 @@ class Discriminator(nn.Module):
         edited: (b, L) ids of the original rows, some of them replaced. vectors: (b, D). Both are on
         the encoder's device, for which the host does not wait.
         """
-        device, lengths = vectors.device, original.lengths.numpy()
+        device, most = vectors.device, self.mini_batch_size
         before = to_device(original.ids, device)
-        order = np.argsort(-lengths, kind="stable")
         total = torch.zeros((), device=device)
-        budget, start_tokens = train_budget(device)
-        most = self.mini_batch_size
-        for start, stop in slices_of(lengths[order], budget, most, start_tokens):
-            chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+        batches = length_batches(original.lengths.numpy(), *train_budget(device), most)
+        for chosen, width in batches:
             attended = torch.arange(width) < original.lengths[chosen, None]
             rows = to_device(chosen, device)
             ids = edited.index_select(0, rows)[:, :width]

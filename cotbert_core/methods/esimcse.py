@@ -36,10 +36,10 @@ class ESimCse(WithoutTemplate):
 
     queue: Tensor
 
+    method: ESimCseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, ESimCseSettings)
-        self.method = settings.method
         rows = round(self.method.queue * settings.batch_size)
         self.slow = copy.deepcopy(backbone.model).requires_grad_(False).eval() if rows else None
         empty = torch.zeros(rows, backbone.hidden_size, device=backbone.device)

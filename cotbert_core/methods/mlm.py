@@ -45,10 +45,10 @@ DEV_SEED, DEV_SHARE = 0, 0.15
 class Mlm(Method):
     """A masked language model, saved with its vocabulary head."""
 
+    method: MlmSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, MlmSettings)
-        self.method = settings.method
         plain = backbone.tokenizer.hf
         if plain.mask_token_id is None:
             raise UserError(
@@ -66,8 +66,8 @@ class Mlm(Method):
         masked = self.masking(batch.sentences, self.settings.seed, self.step)
         hidden, target = self._hidden(batch.sentences, masked)
         lengths = batch.sentences.lengths + self.bare.length
-        budget, start_tokens = train_budget(self.backbone.device)
-        padded, _ = padding(lengths, budget, None, start_tokens, packed=self.backbone.packs)
+        budget = train_budget(self.backbone.device)
+        padded, _ = padding(lengths, *budget, packed=self.backbone.packs)
         head = 6.0 * linear_weights(self.vocabulary)[0] * len(target)
         flops = encoder_flops(self.encoder, lengths) + head
         self.work += Work(tokens=float(lengths.sum()), padding=padded, flops=flops)

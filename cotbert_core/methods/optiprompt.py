@@ -66,17 +66,18 @@ class PromptEmbedding(nn.Module):
 class OptiPrompt(Contrastive):
     """OptiPrompt, which trains the template's embeddings and a head that is dropped afterwards."""
 
+    method: OptiPromptSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, OptiPromptSettings)
-        self.head = new_head(settings.method.head, backbone)
+        self.head = new_head(self.method.head, backbone)
         self._template, tokenizer, replaced = _own_tokens(backbone, self.template("anchor"))
         table = backbone.model.get_input_embeddings()
         backbone.model.requires_grad_(False)
         backbone.model.set_input_embeddings(PromptEmbedding(table, replaced))
         self.backbone = replace(backbone, tokenizer=tokenizer)
         self._last: tuple[tuple[int, int], ...] = ()
-        if settings.method.replaced == "last":
+        if self.method.replaced == "last":
             self._template = self.template("anchor")
             # As in the released code, the last of several equal template tokens is used.
             own = {old: table.num_embeddings + n for n, old in enumerate(replaced)}

@@ -61,10 +61,10 @@ class Group:
 class Pcl(WithoutTemplate):
     """PCL without labels. Head and second network are dropped after training."""
 
+    method: PclSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, PclSettings)
-        self.method = settings.method
         self.peer = None
         if self.method.cooperation_weight:
             self.peer = copy.deepcopy(backbone.model)

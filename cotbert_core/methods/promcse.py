@@ -21,18 +21,18 @@ from cotbert_core.settings import TrainSettings
 class PromCse(SimCse):
     """PromCSE, which trains new or existing prefixes of the encoder, and a head."""
 
+    method: PromCseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, PromCseSettings)
-        self.hinge = settings.method
         model, length = backbone.model, prefix_length(backbone.model)
-        if length not in (0, self.hinge.length):
+        if length not in (0, self.method.length):
             raise UserError(
-                f"method.length is {self.hinge.length} and encoder {backbone.name!r} has trained "
+                f"method.length is {self.method.length} and encoder {backbone.name!r} has trained "
                 f"prefixes of {length} vectors: set method.length={length}"
             )
         if not length:
-            add_new_prefixes(model, backbone.name, self.hinge.length)
+            add_new_prefixes(model, backbone.name, self.method.length)
             replace_dropout(model, settings.dropout)
         model.requires_grad_(False)
         for prefix in prefixes_of(model):
@@ -40,7 +40,7 @@ class PromCse(SimCse):
 
     def added_loss(self, anchor: Tensor, columns: list[Tensor], first: int) -> Tensor | float:
         """Return the weighted hinge loss of triples, 0 without hard negatives."""
-        if len(columns) < 2 or not self.hinge.hinge_weight:
+        if len(columns) < 2 or not self.method.hinge_weight:
             return 0.0
-        margin = self.hinge.hinge_margin
-        return self.hinge.hinge_weight * energy_hinge(anchor, *columns, margin=margin, first=first)
+        margin = self.method.hinge_margin
+        return self.method.hinge_weight * energy_hinge(anchor, *columns, margin=margin, first=first)

@@ -23,6 +23,8 @@ from cotbert_core.training.batches import Batch
 class PromptBert(Contrastive):
     """PromptBERT without labels: two templates, around each sentence and around its positive."""
 
+    method: PromptBertSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         self.templates = [self.bind("anchor"), self.bind(self.positive_role)]
@@ -37,23 +39,21 @@ class PromptBert(Contrastive):
 
     @property
     def dev_pooling(self) -> PoolingConfig:
-        method = self.settings.method
-        assert isinstance(method, PromptBertSettings)
+        pooling, method = super().dev_pooling, self.method
         if method.dev_reading == "inference":
-            return super().dev_pooling
-        return replace(
-            super().dev_pooling, denoise=method.denoise, pad_positions=method.pad_positions
-        )
+            return pooling
+        return replace(pooling, denoise=method.denoise, pad_positions=method.pad_positions)
 
 
 class SupervisedPromptBert(Contrastive):
     """Supervised PromptBERT: one template for each text of a triple; InfoNCE with a(i,j-)."""
 
+    method: SupervisedPromptBertSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, SupervisedPromptBertSettings)
         self.anchor = self.bind("anchor")
-        self.kept_head = new_head(settings.method.head, backbone)
+        self.kept_head = new_head(self.method.head, backbone)
 
     def forward(self, batch: Batch) -> MethodOutput:
         assert batch.augmented is not None
@@ -72,8 +72,7 @@ class SupervisedPromptBert(Contrastive):
 
     @property
     def pooling(self) -> PoolingConfig:
-        method = self.settings.method
-        assert isinstance(method, SupervisedPromptBertSettings)
+        method = self.method
         return replace(
             super().pooling,
             denoise=method.denoise,

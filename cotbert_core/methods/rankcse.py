@@ -31,10 +31,10 @@ from cotbert_core.training.distributed import gather_with_gradient, rank
 class RankCse(WithoutTemplate):
     """RankCSE without labels. The teachers are frozen and not part of a checkpoint."""
 
+    method: RankCseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, RankCseSettings)
-        self.method = settings.method
         if self.method.teacher is None:
             raise UserError(
                 "method.teacher is null and method rankcse learns from a teacher: give --set "

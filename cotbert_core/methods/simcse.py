@@ -20,10 +20,10 @@ from cotbert_core.training.batches import Batch
 class SimCse(WithoutTemplate):
     """SimCSE on a sentence and its positive, or (sentence, entailment, contradiction) triples."""
 
+    method: TripleSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, TripleSettings)
-        self.method = settings.method
         self.queries = self.bind_queries(self.bare)
         if self.method.keep_head:
             self.kept_head = self.head

@@ -23,10 +23,10 @@ from cotbert_core.training.batches import Batch
 class Sncse(Contrastive):
     """SNCSE without labels: two templates around a sentence, the second one around its negation."""
 
+    method: SncseSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, SncseSettings)
-        self.method = settings.method
         self.anchor, self.positive = self.bind("anchor"), self.bind("positive")
         self.negation = Negation(backbone.tokenizer)
         self.head = TanhHead(backbone.model.config)

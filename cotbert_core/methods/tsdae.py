@@ -34,10 +34,10 @@ from cotbert_core.training.flops import Work, encoder_flops
 class Tsdae(Method):
     """TSDAE: a decoder tied to the encoder reconstructs sentences with deleted tokens."""
 
+    method: TsdaeSettings
+
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, TsdaeSettings)
-        self.method = settings.method
         self.bare = BoundTemplate.bind(own_prompt(settings.encoder), backbone.tokenizer.hf)
         self.objective = _objective(backbone, self.method.readout)
 

@@ -13,7 +13,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import prompt_of, readable_pooling
-from cotbert_core.method_settings.bases import BareSettings, HeadName
+from cotbert_core.method_settings.bases import HeadName
 from cotbert_core.methods.contrastive import Contrastive, View
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.ragged_ids import Ragged
@@ -25,8 +25,7 @@ class WithoutTemplate(Contrastive):
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, BareSettings)
-        self.readout = settings.method.readout
+        self.readout = self.method.readout
         self.bare = self.bind(None)
         self.head: Any = TanhHead(backbone.model.config)
 

@@ -32,7 +32,7 @@ def mask_vectors(
     backbone: Backbone, template: BoundTemplate, sentences: Ragged, denoise: Denoise = "none"
 ) -> Tensor:
     """Return the (N, D) vectors at the template's last mask minus those of the empty template."""
-    batches = backbone.batch_tokens, None, 0
+    batches = backbone.batch_tokens, 0
     vectors = encode_rows(backbone, template.wrap(sentences), "mask", *batches)
     return vectors - template_bias(backbone, template, sentences.lengths, denoise, batches=batches)
 

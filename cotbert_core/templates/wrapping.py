@@ -6,6 +6,7 @@ A row is [CLS] prefix x suffix [SEP]; x is cut before it is wrapped, the templat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,7 +164,7 @@ def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(whole[:at]), tuple(whole[at + len(probe) :])
 
 
-def concatenate_rows(parts: list[Rows], pad_id: int) -> Rows:
+def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
     """Return all rows of `parts` padded to one width.
 
     They have positions, and features, if any part has them.

@@ -24,7 +24,7 @@ def encoded(encoder_folder, family, sentences):
         asked = []
         table = backbone.model.get_input_embeddings()
         table.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0]))
-        vectors = encode_rows(backbone, rows, "mask", batch_tokens, mini_batch_size)
+        vectors = encode_rows(backbone, rows, "mask", batch_tokens, mini_batch_size=mini_batch_size)
         # The length of a normed vector is always the same, and has no gradient.
         along = torch.randn(vectors.shape[1], generator=torch.Generator().manual_seed(1))
         (vectors @ along).square().sum().backward()

@@ -187,7 +187,7 @@ def test_budgets_fit_wikipedia():
     lengths = np.clip(drawn, 3, 200).astype(np.int64)
 
     def share(budget, start_tokens):
-        padded, whole = padding(lengths, budget, None, start_tokens)
+        padded, whole = padding(lengths, budget, start_tokens)
         return padded / whole
 
     assert share(CUDA_BATCH_TOKENS, CUDA_START_TOKENS) < 0.12 < share(131072, 0)

@@ -75,5 +75,5 @@ def test_slices_and_padding_by_hand():
     assert cheapest_slices(lengths[:0], 400, 20) == []
     unsorted = np.array([10, 100, 10, 10])
     assert padding(unsorted, 400) == (270, 400)
-    assert padding(unsorted, 400, None, 20) == (0, 130)
+    assert padding(unsorted, 400, 20) == (0, 130)
     assert padding(unsorted, 400, packed=True) == (0, 130)
