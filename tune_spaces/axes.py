@@ -51,8 +51,11 @@ class Range:
 
     @property
     def is_valid(self) -> bool:
-        ends = (self.low, self.high)
-        return all(map(is_number, ends)) and all(map(math.isfinite, ends)) and self.low <= self.high
+        """Whether there is a value: a range in steps may have no multiple of them."""
+        if not all(is_number(end) and math.isfinite(end) for end in (self.low, self.high)):
+            return False
+        low, high = self.corners
+        return bool(low <= high)
 
     @property
     def multiples(self) -> tuple[int, int]:
