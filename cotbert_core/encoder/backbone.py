@@ -85,7 +85,7 @@ class Backbone:
 
     @property
     def start_tokens(self) -> int:
-        """The fixed cost of such a pass (`slices_of`); packed rows have no padding to save."""
+        """The fixed cost of such a pass (`length_batches`); packed rows have no padding to save."""
         return CUDA_START_TOKENS if self.device.type == "cuda" and not self.packs else 0
 
 

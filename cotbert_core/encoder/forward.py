@@ -53,7 +53,7 @@ def encode_rows(
     Rows are sorted by length and run in batches, each as wide as its longest row, so that little
     time is spent on padding. readout: a name in READOUTS. mini_batch_size: maximum number of rows
     in a batch, whose activations the backward pass then computes again. batch_tokens and
-    start_tokens: see `slices_of`.
+    start_tokens: see `length_batches`.
     """
     read = READOUTS[readout]
     # In training mode threads would take turns at dropout's random numbers in an arbitrary order.
@@ -61,9 +61,7 @@ def encode_rows(
     in_threads = inference and backbone.device.type == "cpu"
     budget = batch_tokens, start_tokens, mini_batch_size
     pieces = length_batches(rows.lengths.numpy(), *budget, packed=in_threads and backbone.packs)
-    words = None
-    if torch.is_grad_enabled() and len(pieces) > 1:
-        rows, words = _with_word_vectors(backbone, rows)
+    rows, words = _with_word_vectors(backbone, rows, len(pieces))
 
     def batch_of(piece: tuple[Tensor, int]) -> EncoderBatch:
         return _encoder_batch(backbone, rows, *piece)
@@ -93,12 +91,10 @@ def hidden_at(
     """Return the last layer at the M wanted tokens of N rows, (M, D), and the order of those.
 
     wanted: (N, L) bool on the CPU. order: (M,) numbers of the wanted tokens, counted row by row;
-    rows run in batches of similar length. batch_tokens and start_tokens: see `slices_of`.
+    rows run in batches of similar length. batch_tokens and start_tokens: see `length_batches`.
     """
     pieces = length_batches(rows.lengths.numpy(), batch_tokens, start_tokens)
-    words = None
-    if torch.is_grad_enabled() and len(pieces) > 1:
-        rows, words = _with_word_vectors(backbone, rows)
+    rows, words = _with_word_vectors(backbone, rows, len(pieces))
     numbers = torch.zeros(wanted.shape, dtype=torch.long)
     numbers[wanted] = torch.arange(int(wanted.sum()))
     found = [torch.zeros(0, backbone.hidden_size, device=backbone.device)]
@@ -113,12 +109,15 @@ def hidden_at(
     return torch.cat(found), torch.cat(places)
 
 
-def _with_word_vectors(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
+def _with_word_vectors(backbone: Backbone, rows: Rows, batches: int) -> tuple[Rows, Tensor | None]:
     """Return rows whose ids index their U distinct tokens, and the (U, E) word vectors of those.
 
+    Rows of a single batch, and rows without gradient, stay as they are, without word vectors.
     The gradient of an embedding lookup is as large as its table. With lookups in the whole
     vocabulary, clearing and summing it took 7 % of a step of all-MiniLM-L6-v2.
     """
+    if batches < 2 or not torch.is_grad_enabled():
+        return rows, None
     distinct, indices = torch.unique(rows.ids, return_inverse=True)
     words = backbone.model.get_input_embeddings()(to_device(distinct, backbone.device))
     return replace(rows, ids=indices), words

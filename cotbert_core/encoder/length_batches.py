@@ -79,22 +79,6 @@ def equal_slices(lengths: np.ndarray, batch_tokens: int) -> list[tuple[int, int]
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
-def slices_of(
-    lengths: np.ndarray,
-    batch_tokens: int | None,
-    start_tokens: int = 0,
-    most_rows: int | None = None,
-) -> list[tuple[int, int]]:
-    """Return the batches of rows, given lengths sorted from long to short, as (start, stop).
-
-    batch_tokens: maximum number of padded tokens in a batch, None for no limit. start_tokens: fixed
-    cost of a batch (`cheapest_slices`); with 0 each batch takes as many rows as possible.
-    """
-    if batch_tokens is None or start_tokens == 0:
-        return budget_slices(lengths, batch_tokens, most_rows)
-    return cheapest_slices(lengths, batch_tokens, start_tokens, most_rows)
-
-
 def length_batches(
     lengths: np.ndarray,
     batch_tokens: int | None,
@@ -105,15 +89,19 @@ def length_batches(
 ) -> list[tuple[Tensor, int]]:
     """Return the row numbers of each batch, from the longest rows to the shortest, and its width.
 
-    lengths: (N,) tokens of each row, in any order. packed: whether batches of packed rows are to be
-    about equally large (`equal_slices`). The other arguments are those of `slices_of`.
+    lengths: (N,) tokens of each row, in any order. batch_tokens: maximum number of padded tokens in
+    a batch, None for no limit. start_tokens: fixed cost of a batch (`cheapest_slices`); with 0 each
+    batch takes as many rows as possible. most_rows: maximum number of rows in a batch. packed:
+    whether batches of packed rows are to be about equally large (`equal_slices`).
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
     if packed and batch_tokens is not None:
         slices = equal_slices(ordered, batch_tokens)
+    elif batch_tokens is None or start_tokens == 0:
+        slices = budget_slices(ordered, batch_tokens, most_rows)
     else:
-        slices = slices_of(ordered, batch_tokens, start_tokens, most_rows)
+        slices = cheapest_slices(ordered, batch_tokens, start_tokens, most_rows)
     return [(torch.from_numpy(order[start:stop]), int(ordered[start])) for start, stop in slices]
 
 
@@ -129,9 +117,9 @@ def padding(
 
     lengths: (N,) tokens of each row; the other arguments are those of `encode_rows`.
     """
+    tokens = int(lengths.sum())
     if packed:
-        return 0, int(lengths.sum())
-    ordered = np.sort(lengths)[::-1]
-    slices = slices_of(ordered, batch_tokens, start_tokens, mini_batch_size)
-    total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
-    return total - int(lengths.sum()), total
+        return 0, tokens
+    batches = length_batches(lengths, batch_tokens, start_tokens, mini_batch_size)
+    total = sum(len(rows) * width for rows, width in batches)
+    return total - tokens, total

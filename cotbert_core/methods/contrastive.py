@@ -50,7 +50,7 @@ OF_THE_SENTENCE = ("dropout", "template")
 
 
 def train_budget(device: torch.device) -> tuple[int | None, int]:
-    """Return the batch_tokens and start_tokens (`slices_of`) of a training step's batches."""
+    """Return the batch_tokens and start_tokens (`length_batches`) of a training step's batches."""
     if device.type == "cpu":
         return CPU_TRAIN_TOKENS, CPU_START_TOKENS
     return CUDA_TRAIN_TOKENS, CUDA_START_TOKENS

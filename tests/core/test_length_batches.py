@@ -9,8 +9,8 @@ from cotbert_core.encoder.length_batches import (
     budget_slices,
     cheapest_slices,
     equal_slices,
+    length_batches,
     padding,
-    slices_of,
 )
 
 
@@ -68,12 +68,16 @@ def test_no_division_is_cheaper(values, start_tokens, most_rows):
 
 def test_slices_and_padding_by_hand():
     lengths = np.array([100, 10, 10, 10])
-    assert slices_of(lengths, 400) == slices_of(lengths, None, start_tokens=20) == [(0, 4)]
+    for budget in ((400,), (None, 20)):
+        ((rows, width),) = length_batches(lengths, *budget)
+        assert (rows.tolist(), width) == ([0, 1, 2, 3], 100)
     assert cheapest_slices(lengths, 400, 20) == [(0, 1), (1, 4)], "not the fewest"
     assert cheapest_slices(lengths, 400, 300) == [(0, 4)], "a start costs more than the padding"
     assert cheapest_slices(lengths, 50, 20)[0] == (0, 1), "a row longer than the budget runs alone"
     assert cheapest_slices(lengths[:0], 400, 20) == []
     unsorted = np.array([10, 100, 10, 10])
+    found = [(rows.tolist(), width) for rows, width in length_batches(unsorted, 400, 20)]
+    assert found == [([1], 100), ([0, 2, 3], 10)]
     assert padding(unsorted, 400) == (270, 400)
     assert padding(unsorted, 400, 20) == (0, 130)
     assert padding(unsorted, 400, packed=True) == (0, 130)
