@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.methods.decoder import Decoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
 from tests.core.method_table import BARE, make_start
 from tests.core.slow_reference import wide_head
 
@@ -24,9 +25,26 @@ OF_THE_RUN = ("dropout", "attention", "mini_batch_size", "seed", "batch_size")
 
 
 @pytest.fixture
-def ids(encoder_folder: str, sentences: list[str]) -> Ragged:
+def backbone(encoder_folder: str) -> Backbone:
+    return load_backbone(encoder_folder)
+
+
+@pytest.fixture
+def ids(backbone: Backbone, sentences: list[str]) -> Ragged:
     """The tokens of the sentences, at most 8 of each."""
-    return load_backbone(encoder_folder).tokenizer(sentences, 8)
+    return backbone.tokenizer(sentences, 8)
+
+
+@pytest.fixture
+def triples(ids: Ragged) -> Batch:
+    """Each sentence with two others, as its positive and its hard negative."""
+    return Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
+
+
+@pytest.fixture
+def prompts(family: str) -> str:
+    """The group of PromptBERT's templates that suits the encoder."""
+    return "promptroberta" if family == "cot-roberta" else "promptbert"
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ import torch
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
+from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 
 ALONE = {"templates.positive": None, "templates.negative": None}
@@ -39,12 +41,6 @@ METHODS = {
     "tsdae": {"method.name": "tsdae", **BARE},
     "mlm": {"method.name": "mlm", **BARE},
 }
-# Templates of CoT-BERT with three masks each.
-THREE_STAGES = {
-    "templates.anchor": "The [MASK] of ' [X] ' means [MASK] , so it is [MASK] .",
-    "templates.positive": "The [MASK] : ' [X] ' means [MASK] , so it is [MASK] .",
-    "templates.negative": "The [MASK] : ' [X] ' does not mean [MASK] , so it is not [MASK] .",
-}
 # The further encoders of a method, from a folder.
 OTHERS = {
     "dclr": lambda folder: {"method.complement": folder},
@@ -53,6 +49,17 @@ OTHERS = {
 }
 # Methods without a temperature, which tiny settings set, and without chunks.
 PLAIN = ("tsdae", "mlm")
+
+
+def as_encoder(method):
+    """The encoder of a method as it is saved."""
+    return SentenceEncoder(method.finished, method.pooling, method.kept_head)
+
+
+def random_rows(lengths, seed=0):
+    """Rows of tokens from 5 to 999, each of which stands once in a row."""
+    random = np.random.default_rng(seed)
+    return Ragged.from_lists([5 + random.permutation(995)[:n] for n in lengths])
 
 
 def make_start(tiny_settings, folder, headed, sentences):

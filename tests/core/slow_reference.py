@@ -33,6 +33,12 @@ def hidden(model, ids, positions=None):
     ).last_hidden_state[0]
 
 
+def embedded(model, ids):
+    """(1, L, D) of one row before the layers."""
+    positions = torch.arange(len(ids))[None] + FIRST_POSITION[model.config.model_type]
+    return model.embeddings(input_ids=torch.tensor([ids]), position_ids=positions)
+
+
 def plain_vectors(model, ends, sentences, readout):
     """List of (D,): each row between the special tokens alone."""
     found = []
@@ -49,7 +55,7 @@ def mask_vector(model, bound, sentence):
     return hidden(model, ids)[last_mask(bound, ids)]
 
 
-def bias(model, bound, n, mode):
+def bias(model, bound, n, mode, pad_positions="aligned"):
     """(D,) of the empty template for a sentence of n tokens."""
     first, second = list(bound.before), list(bound.after)
     if mode == "pad":
@@ -58,6 +64,9 @@ def bias(model, bound, n, mode):
     else:
         ids = first + second
         positions = [*range(len(first)), *(len(first) + n + j for j in range(len(second)))]
+    if pad_positions == "released":  # by transformers, which skips pads, or counted from 0
+        start = FIRST_POSITION[model.config.model_type]
+        positions = None if mode == "pad" else [place - start for place in positions]
     return hidden(model, ids, positions)[last_mask(bound, ids)]
 
 

@@ -15,6 +15,7 @@ from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.token_numbers import TokenNumbers
 from tests.core import slow_reference
+from tests.core.method_table import random_rows
 from tests.core.slow_reference import assert_same_step, cosine, exact, tanh_vectors
 
 TEMPERATURE, MARGIN, WEIGHT, TRIPLET_MARGIN, STEP = 0.5, 20.0, 0.7, 0.3, 3
@@ -162,11 +163,6 @@ def words_of(row):
         else:
             words.append([place])
     return words
-
-
-def random_rows(lengths):
-    random = np.random.default_rng(0)
-    return Ragged.from_lists([5 + random.permutation(990)[:n] for n in lengths])
 
 
 @pytest.mark.parametrize("shares", [(0.2, 0.4), (0.5, 1.0), (0.01, 0.02)])

@@ -12,7 +12,7 @@ from cotbert_core.methods.consert import kept_features, shuffled_positions
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.token_numbers import TokenNumbers
-from tests.core.slow_reference import FIRST_POSITION, assert_same_step, hidden, power
+from tests.core.slow_reference import assert_same_step, embedded, hidden, power
 
 TEMPERATURE, CUTOFF, STEP = 0.5, 0.3, 3
 # What all ways of attention have in common is tested in test_attention.
@@ -21,11 +21,8 @@ CASES = [("cls", "auto"), ("mean", "unpadded")]
 
 def erased(model, row, features):
     """(L, D) of one row whose embeddings have lost some features."""
-    start = FIRST_POSITION[model.config.model_type]
-    embedded = model.embeddings(
-        input_ids=torch.tensor([row]), position_ids=torch.arange(len(row))[None] + start
-    )
-    return model.encoder(embedded * torch.from_numpy(features)).last_hidden_state[0]
+    kept = embedded(model, row) * torch.from_numpy(features)
+    return model.encoder(kept).last_hidden_state[0]
 
 
 def slow_views(model, ends, sentences, seed, read):

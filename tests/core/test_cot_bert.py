@@ -4,20 +4,13 @@ Its loss is compared with a sentence at a time in test_promptbert."""
 
 from __future__ import annotations
 
-import warnings
-
-import numpy as np
 import pytest
 import torch
 
-from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.templates.template_texts import TEMPLATES
-from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
-from tests.core import slow_reference
-from tests.core.method_table import THREE_STAGES
 from tests.core.slow_reference import wide_head
 
 ROLES = ("anchor", "positive", "negative")
@@ -37,25 +30,6 @@ VARIANTS = {
 @pytest.fixture
 def make(encoder_folder, tiny_settings):
     return lambda changes: wide_head(tiny_settings(encoder_folder, changes))
-
-
-def test_three_stages_are_read_at_the_last_mask(make, exact_model, sentences, tmp_path):
-    from sentence_transformers import SentenceTransformer
-
-    method = make(THREE_STAGES)
-    texts = method.backbone.tokenizer([end_with_full_stop(s) for s in sentences], 100)
-    with torch.no_grad():
-        slow = slow_reference.vectors(exact_model, None, method.templates[0], texts, "none")
-    expected = torch.stack(slow).numpy()
-    encoder = method.sentence_encoder
-    found = encoder.encode(sentences, precision="fp32")
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        encoder.save_pretrained(tmp_path)
-    assert SentenceEncoder.from_pretrained(tmp_path).pooling == encoder.pooling
-    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(sentences)
-    np.testing.assert_allclose(theirs, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

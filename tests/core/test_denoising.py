@@ -11,6 +11,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import shared_bias_rows, template_bias
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
+from tests.core import slow_reference
 
 LENGTHS = np.array([3, 0, 7, 3, 1, 7, 20])
 CASES = [(mode, way) for mode in ("position", "pad") for way in ("aligned", "released")]
@@ -27,38 +28,15 @@ def bound(request, backbone, family):
     return BoundTemplate.bind(template, backbone.tokenizer.hf)
 
 
-@pytest.fixture
-def slow_bias(exact_model, family, bound):
-    """The bias for one token count, by one row through transformers in float64."""
-    start = 2 if family == "cot-roberta" else 0
-
-    def bias(n, mode, pad_positions):
-        before, after = list(bound.before), list(bound.after)
-        if mode == "position":
-            ids = before + after
-            positions = [*range(len(before)), *(len(before) + n + j for j in range(len(after)))]
-        else:
-            ids = before + [bound.pad_id] * n + after
-            positions = list(range(len(ids)))
-        last = max(j for j, token in enumerate(ids) if token == bound.mask_id)
-        given = torch.tensor([positions]) + start
-        if pad_positions == "released":
-            given = None if mode == "pad" else torch.tensor([positions])
-        with torch.no_grad():
-            output = exact_model(
-                input_ids=torch.tensor([ids]),
-                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-                position_ids=given,
-            )
-        return output.last_hidden_state[0, last]
-
-    return bias
-
-
 @pytest.mark.parametrize(("mode", "pad_positions"), CASES)
-def test_bias_equals_one_row_per_length(backbone, bound, slow_bias, mode, pad_positions):
+def test_bias_equals_one_row_per_length(backbone, bound, exact_model, mode, pad_positions):
     bias = template_bias(backbone, bound, LENGTHS, mode, pad_positions)
-    slow = torch.stack([slow_bias(n, mode, pad_positions) for n in LENGTHS.tolist()])
+    with torch.no_grad():
+        one_by_one = [
+            slow_reference.bias(exact_model, bound, n, mode, pad_positions)
+            for n in LENGTHS.tolist()
+        ]
+    slow = torch.stack(one_by_one)
     torch.testing.assert_close(bias.double(), slow, atol=1e-5, rtol=0)
     assert (slow[0] - slow[2]).abs().max() > 1e-2, "premise: the length matters"
 

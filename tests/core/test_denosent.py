@@ -47,8 +47,7 @@ def make(folder, denosent_settings):
 
 
 @pytest.fixture
-def batch(folder, sentences):
-    ids = load_backbone(folder).tokenizer(sentences, 8)
+def batch(ids):
     return Batch(ids, ids.take([2, 3, 4, 5, 0, 1]))
 
 

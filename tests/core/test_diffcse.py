@@ -15,7 +15,7 @@ from cotbert_core.methods import build_method, diffcse
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.method_table import BARE
-from tests.core.slow_reference import assert_same_step, exact, plain_vectors
+from tests.core.slow_reference import assert_same_step, embedded, exact, plain_vectors
 
 TEMPERATURE, WEIGHT = 0.5, 0.7
 
@@ -69,10 +69,7 @@ def slow_detection(model, detector, ends, edited, original, vectors):
     total, count = 0.0, 0
     for after, before, vector in zip(edited, original, vectors, strict=True):
         ids = [ends[0], *(int(t) for t in after), ends[1]]
-        start = 2 if model.config.model_type == "roberta" else 0
-        positions = torch.arange(len(ids))[None] + start
-        embedded = model.embeddings(input_ids=torch.tensor([ids]), position_ids=positions)
-        state = torch.cat([vector[None, None], embedded[:, 1:]], dim=1)
+        state = torch.cat([vector[None, None], embedded(model, ids)[:, 1:]], dim=1)
         hidden = model.encoder(state).last_hidden_state[0]
         labels = [0, *(int(a != b) for a, b in zip(after, before, strict=True)), 0]
         for row, label in zip(hidden, labels, strict=True):

@@ -17,11 +17,10 @@ from cotbert_core.methods.arccse import masked_spans
 from cotbert_core.methods.consert import kept_features, shuffled_positions
 from cotbert_core.methods.esimcse import repeat_tokens
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.masking import Masking
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.token_numbers import TokenNumbers
-from tests.core.method_table import METHODS, OTHERS
+from tests.core.method_table import METHODS, OTHERS, as_encoder, random_rows
 from tests.core.slow_reference import gradients
 
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -151,7 +150,7 @@ def test_a_checkpoint_sets_every_weight_that_was_not_initialized(start, sentence
     made.load_state_dict(method.state_dict())
     for key, weight in made.state_dict().items():
         assert torch.equal(weight, method.state_dict()[key]), key
-    encoders = [SentenceEncoder(m.finished, m.pooling, m.kept_head) for m in (method, made)]
+    encoders = map(as_encoder, (method, made))
     expected, found = (e.encode(sentences, precision="fp32") for e in encoders)
     np.testing.assert_array_equal(found, expected)
 
@@ -224,7 +223,7 @@ def test_a_saved_folder_is_the_trained_encoder_everywhere(start, sentences, tmp_
     method, settings, batch = start(name, **{"optimizer.learning_rate": 1e-2})
     before = method.sentence_encoder.encode(sentences, precision="fp32")
     train_step(method, batch, make_optimizer(method, settings.optimizer), settings, 1, 2)
-    encoder = SentenceEncoder(method.finished, method.pooling, method.kept_head)
+    encoder = as_encoder(method)
     pooling, method_name = encoder.pooling, settings.method.name
     assert (pooling.readout, pooling.denoise, pooling.head) == READINGS[name]
     assert (pooling.method, pooling.settings["encoder"]) == (method_name, settings.encoder)
@@ -277,11 +276,6 @@ def test_a_further_encoder_of_another_vocabulary_is_refused(start, roberta_folde
         UserError, match=rf"{role} .* another tokenizer than encoder .* the same vocabulary"
     ):
         start(name, **{setting: roberta_folder})
-
-
-def random_rows(lengths):
-    random = np.random.default_rng(0)
-    return Ragged.from_lists([5 + random.permutation(990)[:n] for n in lengths])
 
 
 CONTINUES = np.arange(1000) % 3 == 0

@@ -14,11 +14,6 @@ from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 
 
 @pytest.fixture
-def backbone(encoder_folder):
-    return load_backbone(encoder_folder)
-
-
-@pytest.fixture
 def many(sentences):
     """The last of them is cut to the encoder, which the slow reference does not do."""
     return [*sentences, " two \n dogs\t run", "", *sentences[::-1], "the dogs and the men " * 100]

@@ -28,11 +28,6 @@ SWITCHES = ("frequent", "subwords", "case", "punctuation")
 
 
 @pytest.fixture
-def backbone(encoder_folder):
-    return load_backbone(encoder_folder)
-
-
-@pytest.fixture
 def slow(backbone):
     """Lists of tokens, filtered a token at a time by its text, averaged in float64."""
     tokenizer = backbone.tokenizer.hf

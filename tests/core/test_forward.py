@@ -9,6 +9,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.templates.template_texts import TEMPLATES
 from cotbert_core.templates.wrapping import BoundTemplate
+from tests.core.slow_reference import gradients
 
 
 @pytest.fixture
@@ -28,23 +29,21 @@ def encoded(encoder_folder, family, sentences):
         # The length of a normed vector is always the same, and has no gradient.
         along = torch.randn(vectors.shape[1], generator=torch.Generator().manual_seed(1))
         (vectors @ along).square().sum().backward()
-        weights = dict(backbone.model.named_parameters())
-        gradients = {n: w.grad.clone() for n, w in weights.items() if w.grad is not None}
-        return vectors.detach(), gradients, asked, rows
+        return vectors.detach(), gradients(backbone.model), asked, rows
 
     return run
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
 def test_words_are_looked_up_once_for_all_batches(encoded, mini_batch_size):
-    vectors, gradients, asked, rows = encoded(40, mini_batch_size)
+    vectors, found, asked, rows = encoded(40, mini_batch_size)
     assert len(asked) == 1
     assert asked[0].tolist() == sorted(set(rows.ids.flatten().tolist()))
     whole_vectors, whole, whole_asked, _ = encoded(None)
     assert whole_asked[0].shape == rows.ids.shape, "premise: one batch of all rows"
     torch.testing.assert_close(vectors, whole_vectors, rtol=0, atol=1e-6)
-    assert gradients.keys() == whole.keys()
+    assert found.keys() == whole.keys()
     for name, gradient in whole.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-4)
     words = next(g for name, g in whole.items() if "word_embeddings" in name)
     assert words.abs().max() > 1e-2, "premise: words are learnt"

@@ -23,6 +23,7 @@ from cotbert_core.encoder.heads import (
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from tests.core import slow_reference
+from tests.core.method_table import ALONE
 
 N, D = 5, 32
 CONFIG = SimpleNamespace(hidden_size=D, hidden_act="gelu", layer_norm_eps=1e-5)
@@ -100,7 +101,7 @@ def test_a_transform_begins_as_the_checkpoints_own_or_says_that_it_is_new(
     whole = AutoModelForMaskedLM.from_pretrained(headed)
     message = "has no masked-language-model head: the transform head starts with new weights"
     for folder, name in product((headed, encoder_folder), HEADS):
-        plain = {"templates.positive": None, "templates.negative": None, "method.name": method}
+        plain = {**ALONE, "method.name": method}
         chosen = {"templates.anchor": "promptbert/manual", "method.head": name}
         torch.manual_seed(1)
         made = build_method(load_backbone(folder), tiny_settings(folder, plain | chosen))

@@ -11,12 +11,11 @@ from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.methods import build_method, mlm
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
-from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.masking import Masking, word_continuations
 from cotbert_core.training.packing import pack
 from cotbert_core.training.step import make_optimizer, train_step
-from tests.core.method_table import BARE
+from tests.core.method_table import BARE, as_encoder, random_rows
 
 
 @pytest.fixture
@@ -33,11 +32,6 @@ def make(encoder_folder):
 @pytest.fixture
 def batch(encoder_folder, sentences):
     return Batch(load_backbone(encoder_folder).tokenizer(sentences, 20))
-
-
-def rows_of(lengths, tokens=1000, seed=0):
-    random = np.random.default_rng(seed)
-    return Ragged.from_lists([random.integers(5, tokens, n) for n in lengths])
 
 
 def slow_loss(method, rows, step):
@@ -109,7 +103,7 @@ def test_training_learns_to_predict_masked_tokens(make, batch):
 
 
 def test_the_chosen_tokens_are_corrupted_as_berts():
-    rows, masking = rows_of([100] * 400), Masking(0.15, mask_id=4, tokens=1000)
+    rows, masking = random_rows([100] * 400), Masking(0.15, mask_id=4, tokens=1000)
     masked = masking(rows, 0, 1)
     chosen = masked.chosen.reshape(400, 100)
     assert (chosen.sum(axis=1) == 15).all()
@@ -129,7 +123,7 @@ def test_whole_words_are_chosen_together():
     """Against a loop over words: words in the order of their number until the share is reached."""
     random = np.random.default_rng(3)
     continues = random.random(1000) < 0.5
-    rows = rows_of([60, 9, 30, 1], seed=4)
+    rows = random_rows([60, 9, 30, 1], seed=4)
     masked = Masking(0.3, 4, 1000, continues)(rows, 0, 2)
     for row, chosen in zip(rows, np.split(masked.chosen, rows.offsets[1:-1]), strict=True):
         words: list[list[int]] = []
@@ -165,7 +159,7 @@ def test_continuations_are_known_for_both_kinds_of_tokenizer(bert_folder, robert
 @pytest.mark.parametrize("documents", [None, [0, 0, 4, 7, 7, 7, 7, 3, 5, 9]])
 def test_packing_is_the_slow_loop_s(documents):
     lengths = [5, 4, 1, 3, 0, 12, 2, 9, 1, 6]
-    sentences = rows_of(lengths)
+    sentences = random_rows(lengths)
     held = None if documents is None else np.array(documents)
     expected: list[list[int]] = []
     last = None
@@ -189,7 +183,7 @@ def test_the_saved_model_has_its_head(make, batch, tmp_path):
     with torch.no_grad():
         method.vocabulary.dense.weight += 0.1
         method.vocabulary.decoder.bias += 0.3
-    encoder = SentenceEncoder(method.finished, method.pooling)
+    encoder = as_encoder(method)
     encoder.save_pretrained(tmp_path / "model")
     rows = method.bare.wrap(batch.sentences.take([3]))
     opened = AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()

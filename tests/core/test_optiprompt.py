@@ -18,7 +18,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
-from tests.core.method_table import ALONE
+from tests.core.method_table import ALONE, as_encoder
 from tests.core.slow_reference import assert_same_step, exact, wide_head
 
 TYPED = [
@@ -77,10 +77,6 @@ def trained(make, sentences):
         return method.eval()
 
     return build
-
-
-def as_encoder(method):
-    return SentenceEncoder(method.finished, method.pooling, method.kept_head)
 
 
 def encode(encoder, sentences=TYPED):

@@ -13,7 +13,7 @@ from cotbert_core.methods import build_method, pcl
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.method_table import BARE
+from tests.core.method_table import BARE, random_rows
 from tests.core.slow_reference import assert_same_step, exact, plain_vectors
 
 TEMPERATURE = 0.1
@@ -156,14 +156,9 @@ def test_both_networks_have_dropout(make, batch):
     assert method.eval()(batch).parts["cooperation"].item() not in (first, second)
 
 
-def random_rows(lengths):
-    random = np.random.default_rng(0)
-    return Ragged.from_lists([random.permutation(1000)[:n] for n in lengths])
-
-
 @pytest.mark.parametrize("share", [0.2, 0.9])
 def test_the_positives_are_what_their_names_say(make, share):
-    rows = random_rows([0, 1, 2, 5, 20])
+    rows = random_rows([0, 1, 2, 5, 20], seed=1)
     method = make(share=share)
     assert tuple(pcl.AUGMENT) == AUGMENTATIONS
     texts = method.augmented(rows)

@@ -13,6 +13,7 @@ from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View
 from cotbert_core.training.batches import Batch
+from tests.core.method_table import ALONE, BARE
 
 ROLES = ("anchor", "positive", "negative")
 TEMPLATES = {
@@ -47,8 +48,7 @@ def make(bert_folder, tiny_settings):
 
 
 def settings_of(tiny_settings, folder, method, positive, **changes):
-    none = {f"templates.{role}": None for role in ROLES}
-    given = {"method.name": method, **none, **TEMPLATES[method], "method.positive": positive}
+    given = {"method.name": method, **BARE, **TEMPLATES[method], "method.positive": positive}
     if positive == "dropout":
         given["templates.positive"] = None
     return tiny_settings(folder, {**given, **changes})
@@ -114,9 +114,8 @@ def test_equal_views_are_noted(tiny_settings, bert_folder, method):
     folder = str(bert_folder)
     positive = {"method.positive": "dropout"} if method in ("simcse", "promptbert") else {}
     teacher = {"method.teacher": folder} if method == "rankcse" else {}
-    roles = {f"templates.{role}": None for role in ("positive", "negative")}
-    bare = {} if method == "promptbert" else {"templates.anchor": None}
-    given = {"method.name": method, **positive, **teacher, **roles, **bare}
+    roles = ALONE if method == "promptbert" else BARE
+    given = {"method.name": method, **positive, **teacher, **roles}
 
     def notes(dropout, own=0.1):
         settings = tiny_settings(folder, given | {"dropout": dropout})

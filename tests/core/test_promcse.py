@@ -23,7 +23,7 @@ from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.export import _check_exportable
 from tests.core import slow_reference
 from tests.core.method_table import BARE
-from tests.core.slow_reference import FIRST_POSITION, assert_same_step, cosine, exact
+from tests.core.slow_reference import assert_same_step, cosine, embedded, exact
 
 TEMPERATURE, LENGTH_HERE = 0.5, 3
 TEXTS = ["A man is playing the guitar", "oil.", "", "two words", "a [MASK] that was typed"]
@@ -44,10 +44,7 @@ def make(make_bare):
 
 def slow_hidden(model, row, prefixes):
     """(L, D) of one row, a head and a token at a time. prefixes: (2, H, P, d) of each layer."""
-    start = FIRST_POSITION[model.config.model_type]
-    states = model.embeddings(
-        input_ids=torch.tensor([row]), position_ids=torch.arange(len(row))[None] + start
-    )[0]
+    states = embedded(model, row)[0]
     for layer, prefix in zip(model.encoder.layer, prefixes, strict=True):
         own, size = layer.attention.self, prefix.shape[-1]
         parts = [part(states).split(size, dim=1) for part in (own.query, own.key, own.value)]
@@ -101,20 +98,20 @@ def exact_prefixes(method):
     ],
 )
 def test_loss_and_gradients_equal_a_token_at_a_time(
-    make, exact_model, ids, ends, attention, readout, labelled
+    make, exact_model, triples, ends, attention, readout, labelled
 ):
     weights = {"hinge_weight": 2.0, "hinge_margin": 0.3}
     method = make(attention=attention, readout=readout, triples=labelled, **weights)
     head, prefixes = exact(method.head), exact_prefixes(method)
-    batch = Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
-    texts = (ids, batch.augmented, batch.negative) if labelled else (ids, ids)
+    ids = triples.sentences
+    texts = (ids, triples.augmented, triples.negative) if labelled else (ids, ids)
     views = [slow_vectors(exact_model, head, prefixes, ends, t, readout) for t in texts]
     expected = slow_reference.info_nce(TEMPERATURE, *views)
     if labelled:
         hinge = slow_hinge(0.3, *views)
         assert hinge.item() > 0.1, "premise"
         expected = expected + 2 * hinge
-    assert_same_step(method(batch), expected, (method.head, head))
+    assert_same_step(method(triples), expected, (method.head, head))
     trained = {n for n, p in method.named_parameters() if p.grad is not None}
     assert trained == {n for n, p in method.named_parameters() if p.requires_grad}
     assert all("prefix.vectors" in n or n.startswith("head.") for n in trained)

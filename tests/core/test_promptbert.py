@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.method_table import THREE_STAGES
+from tests.core.method_table import ALONE
 from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 TEMPERATURE = 0.5
+# Templates of CoT-BERT with three masks each.
+THREE_STAGES = {
+    "templates.anchor": "The [MASK] of ' [X] ' means [MASK] , so it is [MASK] .",
+    "templates.positive": "The [MASK] : ' [X] ' means [MASK] , so it is [MASK] .",
+    "templates.negative": "The [MASK] : ' [X] ' does not mean [MASK] , so it is not [MASK] .",
+}
 PLAIN = {"method.extended": False}
 SAME = {"templates.positive": "{prefix}/anchor"}
 CASES = [
@@ -32,31 +37,28 @@ CASES = [
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings, family):
+def make(encoder_folder, tiny_settings, prompts):
     """A method whose head is far from doing nothing."""
-    prefix = "promptroberta" if family == "cot-roberta" else "promptbert"
 
     def build(name, changes):
         flat = {"method.name": name, **changes}
         if name != "cot-bert":
             roles = ("anchor", "positive") if name == "promptbert" else ("anchor",)
-            used = {f"templates.{role}": f"{prefix}/{role}" for role in roles}
-            none = {f"templates.{role}": None for role in ("positive", "negative")}
-            flat = {**none, **used, **flat}
-        flat = {k: v.format(prefix=prefix) if isinstance(v, str) else v for k, v in flat.items()}
+            flat = ALONE | {f"templates.{role}": f"{prompts}/{role}" for role in roles} | flat
+        flat = {k: v.format(prefix=prompts) if isinstance(v, str) else v for k, v in flat.items()}
         return wide_head(tiny_settings(encoder_folder, flat))
 
     return build
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES, ids=str)
-def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, ids, name, changes):
+def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triples, name, changes):
     method = make(name, changes)
     settings, trained = method.settings.method, method.kept_head or method.head
     head = exact(trained)
-    batch = Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
+    ids = triples.sentences
     if name == "promptbert-supervised":
-        rows = [(method.anchor, t) for t in (ids, batch.augmented, batch.negative)]
+        rows = [(method.anchor, t) for t in (ids, triples.augmented, triples.negative)]
     else:
         rows = [(bound, ids) for bound in method.templates]
     views = [
@@ -67,7 +69,7 @@ def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, ids, n
     ]
     extended = getattr(settings, "extended", False)
     expected = slow_reference.info_nce(TEMPERATURE, *views, extended=extended)
-    output = method(batch)
+    output = method(triples)
     assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
     assert expected.item() > 0.1, "premise: sentences are not told apart from the start"
     if len(views) > 2:

@@ -10,31 +10,19 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import HEAD_FILE, HEADS
+from cotbert_core.encoder.heads import HEADS
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from tests.core import slow_reference
+from tests.core.method_table import ALONE, BARE, as_encoder
 from tests.core.slow_reference import exact, wide_head
-
-every_head = pytest.mark.parametrize("head", HEADS)
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings, family):
-    prefix = "promptroberta" if family == "cot-roberta" else "promptbert"
-
-    def build(**changes):
-        roles = {"templates.anchor": f"{prefix}/anchor"}
-        none = {"templates.positive": None, "templates.negative": None}
-        flat = {"method.name": "promptbert-supervised", **none, **roles, **changes}
-        return wide_head(tiny_settings(encoder_folder, flat))
-
-    return build
-
-
-def as_encoder(method):
-    return SentenceEncoder(method.finished, method.pooling, method.kept_head)
+def make(encoder_folder, tiny_settings, prompts):
+    few = {"method.name": "promptbert-supervised", **ALONE, "templates.anchor": f"{prompts}/anchor"}
+    return lambda **changes: wide_head(tiny_settings(encoder_folder, few | changes))
 
 
 def encode(encoder, sentences):
@@ -64,7 +52,7 @@ def save_quietly(encoder, folder):
         encoder.save_pretrained(folder)
 
 
-@every_head
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("denoise", ["position", "pad", "none"])
 def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head, denoise):
     method = make(**{"method.head": head, "method.denoise": denoise})
@@ -107,18 +95,6 @@ def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, deno
     assert_refused_by_other_libraries(tmp_path / "saved")
 
 
-@every_head
-def test_a_folder_that_lost_its_head_says_so(make, tmp_path, head):
-    save_quietly(as_encoder(make(**{"method.head": head})), tmp_path / "saved")
-    (tmp_path / "saved" / HEAD_FILE).unlink()
-    with pytest.raises(UserError) as caught:
-        SentenceEncoder.from_pretrained(tmp_path / "saved")
-    message = str(caught.value)
-    assert f"needs its {head} head and the folder has no {HEAD_FILE}" in message
-    assert message.endswith("copy the whole folder again")
-    assert "\n" not in message
-
-
 def test_a_reading_and_its_head_go_together(make):
     method = make()
     with pytest.raises(UserError, match="head is 'transform' and the head given is"):
@@ -142,8 +118,7 @@ def test_another_reading_of_the_folder_leaves_head_and_bias_out(
 
 def test_tsdae_cannot_begin_from_a_folder_that_is_read_here_alone(make, tmp_path):
     save_quietly(as_encoder(make()), tmp_path / "saved")
-    bare = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
-    changes = {"method.name": "tsdae", **bare}
+    changes = {"method.name": "tsdae", **BARE}
     settings = override(TrainSettings(encoder=str(tmp_path / "saved")), changes)
     with pytest.raises(
         UserError, match="method tsdae opens its encoder with sentence-transformers"

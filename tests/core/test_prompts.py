@@ -27,12 +27,12 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.methods import build_method
 from cotbert_core.readouts import build_features
 from cotbert_core.readouts.options import FeatureOptions
-from cotbert_core.settings import ROLES, TrainSettings, override
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
+from tests.core.method_table import BARE
 
 PROMPTS = {"query": "query: ", "document": "it's a man: "}
-BARE_TEMPLATES = dict.fromkeys(f"templates.{role}" for role in ROLES)
 # The last one is longer than the limit of the folder, which counts the prompt's tokens too.
 TEXTS = ["A man is playing the guitar.", "oil", "Two dogs run", "the sentence " * 40]
 
@@ -147,7 +147,7 @@ def test_a_trained_folder_puts_a_blank_before_all_but_prompts(prompted, tmp_path
 @pytest.mark.parametrize("name", ["simcse", "denosent", "tsdae"])
 def test_methods_without_a_mask_train_and_read_with_the_encoders_prompt(prompted, tmp_path, name):
     own = {"method.name": name, "method.readout": "mean"}
-    settings = override(TrainSettings(encoder=prompted()), {**BARE_TEMPLATES, **own})
+    settings = override(TrainSettings(encoder=prompted()), {**BARE, **own})
     method = build_method(load_backbone(settings.encoder), settings)
     bound = method.anchor if name == "denosent" else method.bare
     tokens = method.backbone.tokenizer(["it's a man:"], None, in_template=False).flat.tolist()
@@ -165,7 +165,7 @@ def test_an_anchor_is_read_as_a_query_if_its_positive_is_another_text(prompted, 
     reading |= {"method.projected": False} if name == "denosent" else {}
     settings = override(
         TrainSettings(encoder=prompted()),
-        {**BARE_TEMPLATES, **reading, "method.name": name, "method.positive": "rest"},
+        {**BARE, **reading, "method.name": name, "method.positive": "rest"},
     )
     method = build_method(load_backbone(settings.encoder), settings)
     assert method.pooling.query == Template("query: [X]")

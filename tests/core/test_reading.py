@@ -128,18 +128,6 @@ def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
     assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
 
 
-@pytest.mark.parametrize("denoise", ["position", "pad"])
-def test_a_denoised_encoder_is_saved_as_such(open_encoder, sentences, tmp_path, denoise):
-    encoder = open_encoder(denoise=denoise)
-    with pytest.warns(UserWarning, match="because a template's bias is subtracted"):
-        encoder.save_pretrained(tmp_path / "saved")
-    again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.pooling == encoder.pooling
-    assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
-    plain = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
-    assert np.array_equal(encode(plain, sentences), encode(open_encoder(), sentences))
-
-
 def test_what_is_asked_for_changes_what_the_folder_remembers(bert_folder, tmp_path):
     trained = PoolingConfig(
         "mask", TEMPLATE, 9, full_stop=True, normalize=True, denoise="pad", head="tanh"

@@ -10,6 +10,7 @@ from cotbert_core.encoder import forward
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.training.precision import autocast
 from tests.core.method_table import METHODS, PLAIN
+from tests.core.slow_reference import gradients
 
 WITH_CHUNKS = [name for name in METHODS if name not in PLAIN]
 
@@ -18,8 +19,7 @@ def gradient(method, settings, batch):
     """Loss, and every weight's gradient, of one step."""
     loss = method(batch).loss
     loss.backward()
-    found = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
-    return loss.detach(), found
+    return loss.detach(), gradients(method)
 
 
 def largest_difference(left, right):

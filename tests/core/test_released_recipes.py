@@ -14,6 +14,7 @@ from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.encoder.template_denoising import bias_rows
+from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View
 from cotbert_core.settings import override
@@ -42,11 +43,6 @@ SENTENCES = [
     f"{', '.join(CLAUSES)}.",
 ]
 ENOUGH = 0.99999
-
-
-def cosines(left, right):
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return (left * right).sum(axis=1) / lengths
 
 
 def encode(encoder):

@@ -29,19 +29,19 @@ def make(make_bare):
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
-    make, exact_model, ids, ends, readout, labelled
+    make, exact_model, triples, ends, readout, labelled
 ):
     method = make(readout=readout, triples=labelled)
     head = exact(method.head)
-    batch = Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
-    texts = (ids, batch.augmented, batch.negative) if labelled else (ids, ids)
+    ids = triples.sentences
+    texts = (ids, triples.augmented, triples.negative) if labelled else (ids, ids)
     views = [tanh_vectors(exact_model, head, ends, t, readout) for t in texts]
     expected = slow_reference.info_nce(TEMPERATURE, *views)
     assert expected.item() > 0.1, "premise"
     if labelled:
         without = slow_reference.info_nce(TEMPERATURE, *views[:2])
         assert abs(without - expected) > 1e-2, "premise: the hard negatives matter"
-    output = method(batch)
+    output = method(triples)
     cosine = torch.cosine_similarity(*map(torch.stack, views[:2])).mean().item()
     assert output.parts["positive_cosine"].item() == pytest.approx(cosine, abs=1e-5)
     assert_same_step(output, expected, (method.encoder, exact_model), (method.head, head))

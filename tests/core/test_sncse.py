@@ -16,14 +16,15 @@ TEMPERATURE, ALPHA, BETA, WEIGHT = 0.5, 0.15, 0.16, 0.7
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings, family):
-    prefix = "promptroberta" if family == "cot-roberta" else "promptbert"
-
+def make(encoder_folder, tiny_settings, prompts):
     def build(**changes):
         given = {"name": "sncse", "alpha": ALPHA, "beta": BETA, "margin_weight": WEIGHT}
         few = {f"method.{name}": value for name, value in given.items()}
         # The order of the recipe: SNCSE's anchor is PromptBERT's positive.
-        few |= {"templates.anchor": f"{prefix}/positive", "templates.positive": f"{prefix}/anchor"}
+        few |= {
+            "templates.anchor": f"{prompts}/positive",
+            "templates.positive": f"{prompts}/anchor",
+        }
         return wide_head(
             tiny_settings(encoder_folder, {**few, "templates.negative": None, **changes})
         )

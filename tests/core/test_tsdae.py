@@ -22,6 +22,7 @@ from cotbert_core.methods.tsdae import delete_tokens
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
+from tests.core.method_table import BARE
 from tests.core.slow_reference import gradients
 
 
@@ -30,9 +31,8 @@ def make(encoder_folder):
     """In eval mode: the decoder keeps dropout rates of its own."""
 
     def build(**changes):
-        bare = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
         small = {"method.name": "tsdae", "batch_size": 6, "max_length": 8, "precision": "fp32"}
-        settings = override(TrainSettings(encoder=encoder_folder), bare | small | changes)
+        settings = override(TrainSettings(encoder=encoder_folder), BARE | small | changes)
         torch.manual_seed(1)
         return build_method(load_backbone(encoder_folder, dropout=0.0), settings).eval()
 
@@ -40,8 +40,8 @@ def make(encoder_folder):
 
 
 @pytest.fixture
-def batch(encoder_folder, sentences):
-    return Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
+def batch(ids):
+    return Batch(ids)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.6, 0.99])
