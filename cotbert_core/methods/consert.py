@@ -62,7 +62,8 @@ class ConSert(WithoutTemplate):
             positions = shuffled_positions(numbers, rows.lengths.numpy())
             changed = replace(rows, positions=torch.from_numpy(positions)), rows
         if self.method.cutoff:
-            size = self.backbone.model.config.hidden_size
+            # ALBERT and ELECTRA have smaller embeddings than hidden states.
+            size = self.encoder.get_input_embeddings().weight.shape[1]
             features = torch.from_numpy(kept_features(numbers, self.method.cutoff, size))
             changed = changed[0], replace(rows, features=features)
         return self._encode_rows(changed)

@@ -71,7 +71,8 @@ class Pcl(WithoutTemplate):
             # In the released code the second network's vectors pass its pooler and the same head.
             self.pooler = TanhHead(backbone.model.config)
             if (own := getattr(backbone.model, "pooler", None)) is not None:
-                self.pooler.load_state_dict(own.state_dict())
+                # ALBERT's pooler is the layer itself.
+                self.pooler.dense.load_state_dict(getattr(own, "dense", own).state_dict())
 
     def forward(self, batch: Batch) -> MethodOutput:
         texts = [batch.sentences, batch.sentences, *self.augmented(batch.sentences)]

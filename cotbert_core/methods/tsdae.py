@@ -86,6 +86,14 @@ def _objective(backbone: Backbone, readout: str) -> Any:
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     except ImportError:
         raise missing_packages("method tsdae", ["sentence-transformers"], "tsdae") from None
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(backbone.model.config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UserError(
+            f"encoder {backbone.name!r} is of the family {backbone.model.config.model_type!r}, for "
+            "which transformers has no decoder, and method tsdae needs one: use an encoder of "
+            "another family, such as bert or roberta"
+        )
     tokenizer = Path(locate_encoder(backbone.name)) / "tokenizer.json"
     if tokenizer.is_file() and ONLY_HERE in tokenizer.read_text(encoding="utf-8"):
         raise UserError(

@@ -10,8 +10,11 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.training.batches import Batch
+from tests.core.method_table import METHODS
 
 WIDE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 FAMILIES = {
@@ -73,3 +76,21 @@ def test_a_step_trains_the_encoder_and_other_libraries_read_it(
         SentenceTransformer(str(tmp_path / "trained"), device="cpu").encode(sentences),
     ):
         np.testing.assert_allclose(vectors, after, atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", ["albert"], indirect=True)
+@pytest.mark.parametrize("name", ["consert", "pcl"])
+def test_smaller_embeddings_and_a_pooler_of_one_layer(folder, sentences, tiny_settings, name):
+    method = build_method(load_backbone(folder), tiny_settings(folder, METHODS[name]))
+    if name == "pcl":
+        assert torch.equal(method.pooler.dense.weight, method.encoder.pooler.weight)
+    loss = method(Batch(method.backbone.tokenizer(sentences, 8))).loss
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("folder", ["distilbert"], indirect=True)
+def test_tsdae_refuses_a_family_without_a_decoder(folder):
+    settings = override(TrainSettings(encoder=folder), METHODS["tsdae"])
+    with pytest.raises(UserError, match="family 'distilbert', for which transformers has no dec"):
+        build_method(load_backbone(folder), settings)
