@@ -37,7 +37,7 @@ class ArcCse(WithoutTemplate):
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         plain = backbone.tokenizer.hf
-        self.mask_id = plain.mask_token_id
+        self.mask_id = self.require_mask()
         self.continues = word_continuations(plain, len(plain))
 
     def forward(self, batch: Batch) -> MethodOutput:

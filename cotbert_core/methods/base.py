@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PromptedSettings
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
@@ -69,6 +70,16 @@ class Method(nn.Module):
             return []
         method = self.settings.method.name
         return [f"method {method} does not use the corpus's {' and '.join(unused)} texts"]
+
+    def require_mask(self) -> int:
+        """Return the id of the mask token; UserError for an encoder without one."""
+        tokenizer = self.backbone.tokenizer.hf
+        if tokenizer.mask_token_id is None:
+            raise UserError(
+                f"encoder {self.backbone.name!r} has no mask token, which method "
+                f"{self.method.name} needs: train a masked language model such as bert-base-uncased"
+            )
+        return int(tokenizer.mask_token_id)
 
     @property
     def pooling(self) -> PoolingConfig:

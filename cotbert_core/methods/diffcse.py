@@ -56,8 +56,8 @@ class DiffCse(WithoutTemplate):
             )
         # In a tuple, which keeps the weights out of the checkpoints.
         self.generator = (generator, load_mlm_head(generator))
-        plain = backbone.tokenizer.hf
-        self.masking = Masking(self.method.mask_share, plain.mask_token_id, len(plain))
+        tokens = len(backbone.tokenizer.hf)
+        self.masking = Masking(self.method.mask_share, self.require_mask(), tokens)
         self.head = NormalizedHead(backbone.hidden_size)
         self.discriminator = Discriminator(backbone, settings.mini_batch_size)
 

@@ -21,7 +21,6 @@ from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.mlm import mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import readable_pooling
-from cotbert_core.errors import UserError
 from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.contrastive import train_budget
@@ -50,16 +49,12 @@ class Mlm(Method):
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         plain = backbone.tokenizer.hf
-        if plain.mask_token_id is None:
-            raise UserError(
-                f"encoder {backbone.name!r} has no mask token, which method mlm needs: train a "
-                "masked language model such as bert-base-uncased"
-            )
+        mask_id = self.require_mask()
         self.bare = BoundTemplate.bind(None, plain)
         self.vocabulary = mlm_head(backbone)
         tokens = len(plain)
         continues = word_continuations(plain, tokens) if self.method.whole_word else None
-        self.masking = Masking(self.method.mask_share, plain.mask_token_id, tokens, continues)
+        self.masking = Masking(self.method.mask_share, mask_id, tokens, continues)
 
     def forward(self, batch: Batch) -> MethodOutput:
         """Return the mean cross-entropy over the masked tokens of all workers."""

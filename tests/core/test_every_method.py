@@ -278,6 +278,15 @@ def test_a_further_encoder_of_another_vocabulary_is_refused(start, roberta_folde
         start(name, **{setting: roberta_folder})
 
 
+@pytest.mark.parametrize("name", ["arccse", "diffcse", "mlm", "sncse"])
+def test_an_encoder_without_a_mask_is_refused(start, name):
+    _, settings, _ = start(name)
+    backbone = load_backbone(settings.encoder)
+    backbone.tokenizer.hf.mask_token = None
+    with pytest.raises(UserError, match="has no mask token, which"):
+        build_method(backbone, settings)
+
+
 CONTINUES = np.arange(1000) % 3 == 0
 # What each method makes of sentences, by their tokens, the seed and the step alone.
 MADE = {
