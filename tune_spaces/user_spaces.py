@@ -42,6 +42,9 @@ def _error(path: Path, fault: str) -> UserError:
 
 def _fault(space: Space) -> str | None:
     """Return what is wrong with a space; None if it is valid."""
+    for name in ("settings", "variants"):
+        if not isinstance(given := getattr(space, name), Mapping):
+            return f"{name} is {given!r}: give a dictionary"
     if not space.settings and not space.variants:
         return "it has no settings and no variants; give one of them"
     if VARIANT in space.settings:

@@ -124,6 +124,12 @@ FAULTS = {
     "no ends": ("a.py", python_of('{"seed": tune.randn()}'), "a range with two ends; give tune"),
     "function": ("a.py", python_of('{"seed": tune.sample_from(id)}'), "seed is .*it must be"),
     "ends": ("a.py", python_of('{"seed": tune.uniform(2, 1)}'), "seed is .*it must be"),
+    "python list": ("a.py", python_of("[1]"), r"settings is \[1\]: give a dictionary"),
+    "python variants": (
+        "a.py",
+        python_of('{"seed": 3}, "a"'),
+        "variants is 'a': give a dictionary",
+    ),
     "no multiple": ("a.py", python_of('{"seed": tune.qrandint(5, 7, 10)}'), "seed is .*it must be"),
     "python variant": ("a.py", python_of('{}, {"a": 3}'), "variant a is 3: give settings"),
 }
