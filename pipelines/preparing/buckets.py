@@ -29,8 +29,9 @@ def buckets(
     """
     limit = bucket_records or BUCKET_RECORDS
     if most <= limit:
-        if found := list(records):
-            yield np.concatenate(found)
+        together = list(records)
+        if any(map(len, together)):
+            yield np.concatenate(together)
         return
     bits = min(int(np.ceil(np.log2(most / limit))), MOST_BUCKETS.bit_length() - 1)
     paths = [scratch / f"records-{number:03}" for number in range(1 << bits)]
@@ -55,6 +56,17 @@ def _distribute(records: Iterable[np.ndarray], paths: Sequence[Path], shift: int
             for file, part in zip(opened, parts, strict=True):
                 file.write(np.ascontiguousarray(part).tobytes())
     return columns
+
+
+def count_keys(keys: np.ndarray) -> np.ndarray:
+    """Return (key, count) records of an array of keys."""
+    return np.stack(np.unique(keys, return_counts=True), axis=1)
+
+
+def sum_counts(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sorted keys of (key, count) records, and the sum of the counts of each."""
+    keys, where = np.unique(records[:, 0], return_inverse=True)
+    return keys, np.bincount(where, weights=records[:, 1]).astype(np.int64)
 
 
 def starts(*sorted_keys: np.ndarray) -> np.ndarray:

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.preparing import duplicates
-from pipelines.preparing.buckets import buckets, starts
-from pipelines.preparing.duplicates import sample_order
+from pipelines.preparing.buckets import buckets, count_keys, starts, sum_counts
 from pipelines.preparing.scratch_files import DROPPED, PLACE, place_chunks, shard_file
 
 # A sentence that occurs in this many documents is boilerplate, and is dropped as MANY.
@@ -132,44 +131,9 @@ def kept_places(places: Sequence[Path], keep: Path) -> Iterator[tuple[np.ndarray
         yield stays + start, some[stays]
 
 
-def keep_documents(places: Sequence[Path], keep: Path, count: int, scratch: Path) -> int:
-    """Keep only the first documents in `sample_order` that together have `count` sentences.
-
-    Returns the number of rows that stay.
-    """
-    last, left = 0, 0
-    records = (_counted(sample_order(some["document"])) for _, some in kept_places(places, keep))
-    for found in buckets(records, keep.stat().st_size, scratch):
-        documents, sentences = _summed(found)
-        upto = left + np.cumsum(sentences)
-        index = min(int(np.searchsorted(upto, count)), len(upto) - 1)
-        last, left = int(documents[index]), int(upto[index])
-        if left >= count:
-            break
-    for path in scratch.glob("records-*"):
-        path.unlink()
-    _clear_after(places, keep, last)
-    return left
-
-
-def _clear_after(places: Sequence[Path], keep: Path, last: int) -> None:
-    if not keep.stat().st_size:
-        return
-    flags = np.memmap(keep, np.uint8, "r+")
-    for start, some in place_chunks(places):
-        flags[start : start + len(some)][sample_order(some["document"]) > last] = 0
-    flags.flush()
-
-
-def _counted(documents: np.ndarray) -> np.ndarray:
-    """Return (document, count) for an array of documents."""
-    return np.stack(np.unique(documents, return_counts=True), axis=1)
-
-
-def _summed(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted documents of (document, count) records, and the sum for each."""
-    documents, where = np.unique(records[:, 0], return_inverse=True)
-    return documents, np.bincount(where, weights=records[:, 1]).astype(np.int64)
+def document_chunks(places: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (position of the first row, documents of up to CHUNK_ROWS rows) over all files."""
+    return ((start, some["document"]) for start, some in place_chunks(places))
 
 
 def document_sizes(parts: Sequence[Path], scratch: Path) -> Counter[int]:
@@ -177,12 +141,12 @@ def document_sizes(parts: Sequence[Path], scratch: Path) -> Counter[int]:
     total = sum(pq.read_metadata(path).num_rows for path in parts)
     sizes: Counter[int] = Counter()
     records = (
-        _counted(batch["document"].to_numpy())
+        count_keys(batch["document"].to_numpy())
         for path in parts
         for batch in pq.ParquetFile(path).iter_batches(columns=["document"])
     )
     for found in buckets(records, total, scratch):
-        numbers, times = np.unique(_summed(found)[1], return_counts=True)
+        numbers, times = np.unique(sum_counts(found)[1], return_counts=True)
         sizes.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))
     return sizes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -126,11 +127,11 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
         dropped = NearDuplicates(ids, near, keep, options.near_duplicates).drop(scratch)
         counts[f"{DROPPED}near_duplicate"] = dropped
         left -= dropped
-    if options.sample is not None and options.documents:
-        stay = document_rows.keep_documents(places, keep, options.sample, scratch)
+    if options.sample is not None:
+        of_documents = partial(document_rows.document_chunks, places)
+        keys = of_documents if options.documents else partial(duplicates.chunks, ids)
+        stay = duplicates.keep_sample(keys, keep, options.sample, scratch)
         counts["sampled_out"] = left - stay
-    elif options.sample is not None:
-        counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, options.sample)
     if options.hold_out is not None:
         by_document = options.documents is not None
         hold_out = HoldOut(

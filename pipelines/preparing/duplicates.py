@@ -8,20 +8,19 @@ BUCKET_ROWS ids are sorted in memory, more in buckets on disk, 16 bytes per row.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines.preparing.buckets import ID_BITS, buckets
+from pipelines.preparing.buckets import ID_BITS, buckets, count_keys, sum_counts
 
-# Sorting this many ids takes 0.7 GiB and 3 s.
-BUCKET_ROWS = 1 << 24
+# Sorting this many ids with their positions takes 0.6 GiB.
+BUCKET_ROWS = 1 << 23
 CHUNK_ROWS = 1 << 20
 # The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
 KEPT = 1
-_TOP_BITS = 16
 _ODD = np.int64(0x1E3779B97F4A7C15)
 
 
@@ -34,23 +33,13 @@ def mark_first(
     """
     total = sum(file.stat().st_size for file in files) // 8
     flags = create(keep, total)
-    if total <= bucket_rows:
-        together = np.empty(total, np.int64)
-        for start, ids in chunks(files):
-            together[start : start + len(ids)] = ids
-        return _mark(together, None, flags)
-    kept = 0
+    left = 0
     for records in buckets(_first_of_chunks(files), total, scratch, bucket_rows):
-        kept += _mark(np.ascontiguousarray(records[:, 0]), records[:, 1], flags)
-    return kept
-
-
-def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> int:
-    """Set the flag of each id's first row; ids are sorted by position."""
-    _, first = np.unique(ids, return_index=True)
-    flags[first if positions is None else np.sort(positions[first])] = 1
+        _, first = np.unique(records[:, 0], return_index=True)
+        flags[np.sort(records[first, 1])] = KEPT
+        left += len(first)
     flush(flags)
-    return len(first)
+    return left
 
 
 def _first_of_chunks(files: Sequence[Path]) -> Iterator[np.ndarray]:
@@ -61,33 +50,35 @@ def _first_of_chunks(files: Sequence[Path]) -> Iterator[np.ndarray]:
         yield np.stack([ids, first + start], axis=1)
 
 
-def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
-    """Keep only the first `count` of the kept rows in `sample_order`; their ids are distinct.
+def keep_sample(
+    keys: Callable[[], Iterator[tuple[int, np.ndarray]]], keep: Path, count: int, scratch: Path
+) -> int:
+    """Keep only the rows of the first keys in `sample_order` that together have `count` rows.
 
-    Returns the number of kept rows. Reads the ids three times: to find the 1/65,536 of their range
-    that contains the last id to keep, to find that id, and to clear the rows beyond it.
+    keys: returns (position of the first row, the ids or documents of some rows) over all rows.
+    Returns the number of rows that stay.
     """
     if not keep.stat().st_size:
         return 0
     flags = np.memmap(keep, np.uint8, "r+")
-    shift = ID_BITS - _TOP_BITS
-    histogram = np.zeros(1 << _TOP_BITS, np.int64)
-    for start, ids in _sample_chunks(files):
-        kept = ids[flags[start : start + len(ids)] == 1]
-        histogram += np.bincount(kept >> shift, minlength=len(histogram))
-    upto = np.cumsum(histogram)
-    if upto[-1] <= count:
-        return int(upto[-1])
-    last = int(np.searchsorted(upto, count))
-    among = []
-    for start, ids in _sample_chunks(files):
-        among.append(ids[(flags[start : start + len(ids)] == 1) & (ids >> shift == last)])
-    rank = count - int(upto[last] - histogram[last]) - 1
-    largest = np.partition(np.concatenate(among), rank)[rank]
-    for start, ids in _sample_chunks(files):
-        flags[start : start + len(ids)][ids > largest] = 0
-    flush(flags)
-    return count
+    records = (
+        count_keys(sample_order(some[flags[start : start + len(some)] == KEPT]))
+        for start, some in keys()
+    )
+    last = left = 0
+    for found in buckets(records, len(flags), scratch):
+        sampled, rows = sum_counts(found)
+        upto = left + np.cumsum(rows)
+        index = min(int(np.searchsorted(upto, count)), len(upto) - 1)
+        last, left = int(sampled[index]), int(upto[index])
+        if left >= count:
+            break
+    for path in scratch.glob("records-*"):
+        path.unlink()
+    for start, some in keys():
+        flags[start : start + len(some)][sample_order(some) > last] = 0
+    flags.flush()
+    return left
 
 
 def sample_order(ids: np.ndarray) -> np.ndarray:
@@ -98,10 +89,6 @@ def sample_order(ids: np.ndarray) -> np.ndarray:
     """
     order: np.ndarray = ids * _ODD & ((1 << ID_BITS) - 1)
     return order
-
-
-def _sample_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    return ((start, sample_order(ids)) for start, ids in chunks(files))
 
 
 def flush(flags: np.ndarray) -> None:

@@ -113,7 +113,7 @@ class NearDuplicates:
         near: Sequence[Path],
         keep: Path,
         similarity: float,
-        bucket_rows: int = BUCKET_ROWS // 2,
+        bucket_rows: int = BUCKET_ROWS,
     ) -> None:
         self._ids, self._near, self._similarity = ids, near, similarity
         self._rows = band_rows(similarity)

@@ -164,6 +164,12 @@ def test_the_same_document_a_thousand_times_is_one(tmp_path, made):
     assert sorted(place for _, place in rows(corpus).values()) == [0, 0, 1, 1, 2]
 
 
+def test_a_sample_of_boilerplate_alone_is_refused(tmp_path, made):
+    (tmp_path / "a.txt").write_text("Men\nDogs\n\nMen\nSea\n\nDogs\nSea\n\nMen\nDogs\nSea\n")
+    with pytest.raises(UserError, match="nothing is left of 12 rows"):
+        made(tmp_path / "a.txt", documents="paragraph", sample=5)
+
+
 def test_a_giant_document_gets_a_warning(tmp_path, made):
     lines = [f"{n} dogs" for n in range(100)]
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n\nTwo men\nOne man")

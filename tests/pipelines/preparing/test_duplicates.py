@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from pipelines.preparing import buckets, duplicates
-from pipelines.preparing.duplicates import keep_smallest, kept, mark_first, sample_order
+from pipelines.preparing.duplicates import chunks, keep_sample, kept, mark_first, sample_order
 
 
 def shards(folder, sizes, distinct, seed=0):
@@ -46,13 +48,14 @@ def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_row
 
 def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
     files, ids = shards(tmp_path, [3000], distinct=2000)
-    sizes, mark = [], duplicates._mark
+    sizes = []
 
-    def counted(ids, *more):
-        sizes.append(len(ids))
-        return mark(ids, *more)
+    def counted(*arguments):
+        for records in buckets.buckets(*arguments):
+            sizes.append(len(records))
+            yield records
 
-    monkeypatch.setattr(duplicates, "_mark", counted)
+    monkeypatch.setattr(duplicates, "buckets", counted)
     mark_first(files, tmp_path / "keep", tmp_path, 100)
     assert len(sizes) == 32
     assert max(sizes) < 100
@@ -64,16 +67,21 @@ def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 17, 59, 60, 1000])
+@pytest.mark.parametrize("bucket_records", [50, 1000])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_a_sample_holds_the_first_ids_in_its_order(tmp_path, monkeypatch, sizes, count):
+def test_a_sample_holds_the_first_ids_in_its_order(
+    tmp_path, monkeypatch, sizes, bucket_records, count
+):
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(buckets, "BUCKET_RECORDS", bucket_records)
     files, ids = shards(tmp_path, sizes, distinct=60)
     mark_first(files, tmp_path / "keep", tmp_path, 50)
-    left = keep_smallest(files, tmp_path / "keep", count)
+    left = keep_sample(partial(chunks, files), tmp_path / "keep", count, tmp_path)
     sampled = set(sorted(set(ids), key=lambda i: i * int(duplicates._ODD) % (1 << 63))[:count])
     expected = [first and i in sampled for first, i in zip(first_by_set(ids), ids, strict=True)]
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert left == len(sampled)
+    assert not list(tmp_path.glob("records-*"))
 
 
 def test_ids_that_share_their_top_bits_are_distinguished(tmp_path):
@@ -82,5 +90,5 @@ def test_ids_that_share_their_top_bits_are_distinguished(tmp_path):
     assert sample_order(ids).tolist() == list(range(100))[::-1]
     ids.tofile(tmp_path / "ids")
     assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path, 10) == 100
-    assert keep_smallest([tmp_path / "ids"], tmp_path / "keep", 7) == 7
+    assert keep_sample(partial(chunks, [tmp_path / "ids"]), tmp_path / "keep", 7, tmp_path) == 7
     assert np.flatnonzero(kept(tmp_path / "keep", 0, 100)).tolist() == list(range(93, 100))
