@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.encodings import HEAD_BYTES, wide_encoding
+from pipelines.reading.encodings import HEAD_BYTES, MARK, wide_encoding
 from pipelines.reading.locations import leading_out, say_once, suffixes
 from pipelines.runtime.progress import say
 
@@ -115,13 +115,15 @@ def _sentences(path: Path) -> Iterator[str]:
             f"--exclude {str(path)!r} is {found.upper()}: convert it to UTF-8, e.g. with "
             f"`iconv -f {found} -t UTF-8`"
         )
-    if guess := guess_encoding(content.splitlines()):
+    # bytes.splitlines only splits at \r, \n and \r\n, as the reader of a corpus does.
+    lines = content.removeprefix(MARK).splitlines()
+    if guess := guess_encoding(lines):
         say(
             f"warning: --exclude {str(path)!r} has lines that are not UTF-8 (such as "
             f"{guess.example!r}), which exclude nothing: convert it to UTF-8"
             + (f", e.g. with `iconv -f {guess.encoding} -t UTF-8`" if guess.encoding else "")
         )
-    yield from _cells(content.decode("utf-8-sig", errors="replace").splitlines(), path)
+    yield from _cells([line.decode(errors="replace") for line in lines], path)
 
 
 def _cells(lines: Sequence[str], path: Path) -> Iterator[str]:

@@ -79,6 +79,14 @@ def test_a_script_without_blanks_between_words_is_text(tmp_path):
     assert keys == {key(text) for text in ("1", "两只狗在跑", "two dogs run")}
 
 
+def test_only_a_line_break_ends_a_sentence(tmp_path):
+    """As in a corpus: U+2028 and the like are white space in a sentence."""
+    for ending in ("txt", "csv"):
+        (tmp_path / f"a.{ending}").write_text("Two\u2028dogs\x85run\r\n", encoding="utf-8")
+        keys = read_exclusion([str(tmp_path / f"a.{ending}")]).keys
+        assert keys == {key("Two dogs run")}
+
+
 def test_several_files_go_together_and_a_row_is_hit_by_any_text(tmp_path):
     for name, text in (("a.txt", SENTENCES[0]), ("b.txt", SENTENCES[2])):
         (tmp_path / name).write_text(text)
