@@ -18,19 +18,12 @@ LANGUAGES = frozenset(f"{_EUROPEAN} {_OTHER}".split())
 
 
 def check_splitter(language: str) -> None:
-    """Raise UserError unless sentencex is installed and has rules for this language."""
+    """Raise UserError unless sentencex has rules for this language."""
     if language not in LANGUAGES:
         raise UserError(
             f"split is {language!r}, a language without sentence rules: choose one of "
             f"{', '.join(sorted(LANGUAGES))}, or the most similar one if yours is missing"
         )
-    try:
-        import sentencex  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "splitting text into sentences needs the package sentencex: install it with "
-            "pip install sentencex"
-        ) from None
 
 
 def split(text: str, language: str) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from cotbert_core.errors import UserError
@@ -54,9 +52,3 @@ def test_an_unknown_language_is_refused():
         message = f"split is {language!r}, .* without sentence rules: .* en, "
         with pytest.raises(UserError, match=message):
             check_splitter(language)
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(UserError, match=r"package sentencex: .* pip install sentencex"):
-        check_splitter("en")
