@@ -114,7 +114,7 @@ def create(keep: Path, rows: int) -> np.ndarray:
     """
     with keep.open("wb") as file:
         file.truncate(rows)
-        if rows and hasattr(os, "posix_fallocate"):  # macOS has none
+        if rows:
             os.posix_fallocate(file.fileno(), 0, rows)
     flags: np.ndarray = np.memmap(keep, np.uint8, "r+") if rows else np.empty(0, np.uint8)
     return flags

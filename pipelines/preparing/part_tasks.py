@@ -54,13 +54,10 @@ def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.Rec
     first = 0
     for group in range(source.num_row_groups):
         last = first + source.metadata.row_group(group).num_rows
-        if first < stop and start < last:
-            place = first
-            for batch in source.iter_batches(PIECE_ROWS, row_groups=[group]):
-                begin, end = max(start, place), min(stop, place + len(batch))
-                if begin < end:
-                    yield begin, batch.slice(begin - place, end - begin)
-                place += len(batch)
+        begin, end = max(start, first), min(stop, last)
+        if begin < end:
+            [batch] = source.iter_batches(PIECE_ROWS, row_groups=[group])  # a group is a piece
+            yield begin, batch.slice(begin - first, end - begin)
         first = last
 
 

@@ -1,9 +1,7 @@
 """The first pass of `cotbert prepare` as a task that Ray Data runs on the workers.
 
-The passes exchange files in a scratch folder. For shard N of the input the first pass writes N.ids
-(raw int64), N.parquet (the rows' texts), N.near if near duplicates are dropped, N.places if there
-are documents or held-out rows, and finally the counts, N.json, which mark the shard as done. The
-second pass is in pipelines.preparing.part_tasks.
+It writes the files of pipelines.preparing.scratch_files, which the second pass
+(pipelines.preparing.part_tasks) reads.
 """
 
 from __future__ import annotations
