@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -54,45 +53,43 @@ def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
     return duplicates.chunks(files, PLACE)
 
 
-class ScratchWriter:
-    """Write the files of a shard, which are renamed into place if the `with` block succeeds.
+@contextmanager
+def scratch_writer(
+    scratch: Path, shard: int, columns: Sequence[str], near: float | None, places: bool
+) -> Iterator[ScratchWriter]:
+    """Give the writer of a shard's files, which are renamed into place if the block succeeds.
 
-    One row group is held in memory. near: Jaccard similarity of near duplicates; None writes no
-    signatures. places: whether rows have a PLACE.
+    near: Jaccard similarity of near duplicates; None writes no signatures. places: whether rows
+    have a PLACE.
     """
+    kinds: dict[Kind, bool] = {"ids": True, "near": near is not None, "places": places}
+    schema = pa.schema([pa.field(name, pa.string()) for name in columns])
+    with ExitStack() as stack:
 
-    def __init__(
-        self,
-        scratch: Path,
-        shard: int,
-        columns: Sequence[str],
-        near: float | None = None,
-        places: bool = False,
-    ) -> None:
-        self.rows = self._characters = 0
-        self._near, self._has_places = near, places
-        self._scratch, self._shard = scratch, shard
-        self._schema = pa.schema([pa.field(name, pa.string()) for name in columns])
-        self._texts: list[list[str]] = [[] for _ in columns]
-        self._stack = ExitStack()
+        def new(kind: Kind) -> Path:
+            return stack.enter_context(atomic_file(shard_file(scratch, shard, kind), scratch))
 
-    def __enter__(self) -> ScratchWriter:
-        parquet = pq.ParquetWriter(self._new("parquet"), self._schema, compression="none")
-        self._parquet = self._stack.enter_context(parquet)
-        kinds: dict[Kind, bool] = {
-            "ids": True, "near": self._near is not None, "places": self._has_places
-        }  # fmt: skip
-        self._files = {
-            kind: self._stack.enter_context(self._new(kind).open("wb"))
+        parquet = pq.ParquetWriter(new("parquet"), schema, compression="none")
+        stack.enter_context(parquet)
+        files = {
+            kind: stack.enter_context(new(kind).open("wb"))
             for kind, is_written in kinds.items()
             if is_written
         }
-        return self
+        writer = ScratchWriter(parquet, files, near)
+        yield writer
+        writer.finish()
 
-    def _new(self, kind: Kind) -> Path:
-        """Return a temporary path, which gets the name of the file after the writers are closed."""
-        path = shard_file(self._scratch, self._shard, kind)
-        return self._stack.enter_context(atomic_file(path, self._scratch))
+
+class ScratchWriter:
+    """The open files of a shard; one row group is held in memory."""
+
+    def __init__(
+        self, parquet: pq.ParquetWriter, files: Mapping[Kind, BinaryIO], near: float | None
+    ) -> None:
+        self.rows = self._characters = 0
+        self._parquet, self._files, self._near = parquet, files, near
+        self._texts: list[list[str]] = [[] for _ in parquet.schema]
 
     def add(
         self,
@@ -119,16 +116,11 @@ class ScratchWriter:
 
     def _write_group(self) -> None:
         arrays = [pa.array(column[:PIECE_ROWS], pa.string()) for column in self._texts]
-        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self._parquet.schema))
         self._texts = [column[PIECE_ROWS:] for column in self._texts]
         self._characters = sum(len(text) for column in self._texts for text in column)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None and self._texts[0]:
+    def finish(self) -> None:
+        """Write the rows that are still in memory."""
+        if self._texts[0]:
             self._write_group()
-        self._stack.__exit__(kind, error, trace)

@@ -18,7 +18,7 @@ from cotbert_core.errors import UserError
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing.exclusion import Exclusion, not_excluded
 from pipelines.preparing.placing import Placing
-from pipelines.preparing.scratch_files import CHANGED, DROPPED, ScratchWriter, shard_file
+from pipelines.preparing.scratch_files import CHANGED, DROPPED, scratch_writer, shard_file
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading.documents import document_id
 from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
@@ -59,7 +59,7 @@ class ReadShard:
         shard, rules = self.plan.shards[number], self.rules
         placed = self.plan.documents is not None or rules.words
         placing = Placing(shard, self.plan, rules.words) if placed else None
-        with ScratchWriter(scratch, number, names, rules.near_duplicates, placed) as writer:
+        with scratch_writer(scratch, number, names, rules.near_duplicates, placed) as writer:
             for piece in read(shard, self.plan):
                 unusable += piece.dropped
                 count_lost(((row.reason, row.row) for row in piece.bad), counts)
