@@ -115,10 +115,6 @@ class Corpus:
         """Return all rows with their paired texts, in the order of the parts."""
         return batch_of(self.table(ids_columns(self.columns)), self.columns)
 
-    def sentences(self) -> Ragged:
-        """Return the token ids of all sentences (no paired texts), in the order of the parts."""
-        return ragged_column(self.table(["input_ids"])["input_ids"])
-
     def texts(self) -> dict[int, str]:
         """Return the sentence of each row id."""
         tables = [read_table(path, ["id", "text"]) for path in self.parts()]

@@ -173,5 +173,5 @@ def test_an_opened_corpus_checks_what_it_is_used_for(folder, made, bert_folder, 
     with pytest.raises(UserError, match=r"has no manifest\.json: make one with"):
         Corpus.open(folder)
     table = rows(corpus.path).to_pylist()
-    assert [ids.tolist() for ids in corpus.sentences()] == [row["input_ids"] for row in table]
+    assert [ids.tolist() for ids in corpus.batch().sentences] == [row["input_ids"] for row in table]
     assert corpus.texts() == {row["id"]: row["text"] for row in table}

@@ -183,7 +183,7 @@ def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder, 
     assert sorted(corpus.texts().values()) == sorted(expected)
     assert len(expected) == 3
     assert (corpus.manifest["dropped"], corpus.manifest["truncated"]) == ({"max_tokens": 2}, 2)
-    assert max(map(len, corpus.sentences())) == 4
+    assert max(map(len, corpus.batch().sentences)) == 4
 
 
 @pytest.mark.parametrize(

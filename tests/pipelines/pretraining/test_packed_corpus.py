@@ -71,8 +71,8 @@ def slow_rows(sentences, capacity):
 def test_rows_are_packed_in_the_order_of_the_corpus(plain, bert_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PART_ROWS", 10)
     packed, dev = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
-    expected = slow_rows([(0, row) for row in plain.sentences()], 30)
-    assert sorted(lists(packed.sentences()) + lists(dev)) == expected
+    expected = slow_rows([(0, row) for row in plain.batch().sentences], 30)
+    assert sorted(lists(packed.batch().sentences) + lists(dev)) == expected
     assert max(map(len, expected)) <= 30
     assert len(packed.part_rows()) > 2
     assert len(dev) == min(20, len(expected) // 5)
@@ -88,9 +88,9 @@ def test_a_row_has_sentences_of_one_document_in_their_order(in_documents, bert_f
     table = in_documents.table(["input_ids", "document", "position"]).to_pylist()
     table.sort(key=lambda row: (row["document"], row["position"]))
     expected = slow_rows([(row["document"], row["input_ids"]) for row in table], 30)
-    assert sorted(lists(packed.sentences()) + lists(dev)) == expected
+    assert sorted(lists(packed.batch().sentences) + lists(dev)) == expected
     assert packed.manifest["packed"]["by_documents"]
-    shuffled = slow_rows([(0, row) for row in in_documents.sentences()], 30)
+    shuffled = slow_rows([(0, row) for row in in_documents.batch().sentences], 30)
     assert shuffled != expected, "premise: the order matters"
 
 
@@ -98,7 +98,7 @@ def test_the_held_out_rows_are_always_the_same_and_not_trained_on(
     plain, bert_folder, tmp_path, monkeypatch
 ):
     packed, held_out = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
-    rows = [{tuple(row) for row in lists(some)} for some in (held_out, packed.sentences())]
+    rows = [{tuple(row) for row in lists(some)} for some in (held_out, packed.batch().sentences)]
     assert not rows[0] & rows[1]
     # Packed again, and opened again.
     for name in ("again", "packed"):

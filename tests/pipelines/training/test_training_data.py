@@ -33,7 +33,7 @@ def test_a_corpus_in_memory_gives_the_rows_of_each_step(corpus, bert_folder, tin
     data = open_data(corpus, None, settings)
     assert isinstance(data, InMemory)
     found = [(step, [*map(list, b.sentences)]) for step, b, _ in own_batches(data, settings, 1, 5)]
-    lists = [row.tolist()[:3] for row in corpus.sentences()]
+    lists = [row.tolist()[:3] for row in corpus.batch().sentences]
     plan = batches(6, settings, 1, 5)
     assert found == [(step, [lists[row] for row in rows]) for step, rows in plan]
     assert [step for step, _ in found] == [2, 3, 4, 5]
@@ -62,7 +62,7 @@ def test_a_window_is_its_parts_end_to_end_and_shuffled(
     window = Window(parts=(2, 0), seed=(0, 0, 1), start=1, stop=4)
     blocks = list(streaming.read_window(corpus, tiny_settings(bert_folder), window))
     assert [len(block) for block in blocks] == [2, 1]
-    lists = [row.tolist() for row in corpus.sentences()]
+    lists = [row.tolist() for row in corpus.batch().sentences]
     laid = [*lists[4:], *lists[:3]]
     found = [row for block in blocks for row in block["input_ids"].to_pylist()]
     assert found == [laid[number] for number in window.order(5)]
