@@ -164,9 +164,8 @@ class CTranslate2Engine:
 
 def converted(model: MarianModel, precision: str) -> Path:
     """Return the model's CTranslate2 folder, converted once into this machine's cache folder."""
-    made = cache_folder() / "ctranslate2" / f"{model.digest}-{precision}"
     version = metadata.version("ctranslate2").split(".")[0]
-    made = made.with_name(f"{made.name}-{version}")
+    made = cache_folder() / "ctranslate2" / f"{model.digest}-{precision}-{version}"
     if (made / "model.bin").is_file():
         return made
     from ctranslate2.converters import TransformersConverter

@@ -62,11 +62,10 @@ def resumable_output(
     paid work of another job, or a folder that no job wrote, is in the way, or if another process
     writes the same output.
     """
-    require_empty(output)
     record = without_credentials(record)  # it is written to a file, and inputs may be URIs
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
-        require_empty(output)  # another run may have finished while this one waited for the lock
+        require_empty(output)
         work = _enter(partial, record, paid)
         try:
             yield work
