@@ -20,20 +20,17 @@ MOST_BUCKETS = 512
 ID_BITS = 63
 
 
-def buckets(
-    records: Iterable[np.ndarray], most: int, scratch: Path, bucket_records: int | None = None
-) -> Iterator[np.ndarray]:
+def buckets(records: Iterable[np.ndarray], most: int, scratch: Path) -> Iterator[np.ndarray]:
     """Yield (N, K) records grouped by key, bucket by bucket in the order of the keys.
 
     most: upper bound on the number of records. scratch: folder for the temporary buckets.
     """
-    limit = bucket_records or BUCKET_RECORDS
-    if most <= limit:
+    if most <= BUCKET_RECORDS:
         together = list(records)
         if any(map(len, together)):
             yield np.concatenate(together)
         return
-    bits = min(int(np.ceil(np.log2(most / limit))), MOST_BUCKETS.bit_length() - 1)
+    bits = min(int(np.ceil(np.log2(most / BUCKET_RECORDS))), MOST_BUCKETS.bit_length() - 1)
     paths = [scratch / f"records-{number:03}" for number in range(1 << bits)]
     columns = _distribute(records, paths, ID_BITS - bits)
     for path in paths:

@@ -1,8 +1,8 @@
 """Find the first row of each id with bounded memory.
 
 Ids are in files of raw int64, one per shard, in the order of the input; a row's position is its
-index over all files. The result is a file of one byte per row: 1 if the row stays, else 0. Up to
-BUCKET_ROWS ids are sorted in memory, more in buckets on disk, 16 bytes per row.
+index over all files. The result is a file of one byte per row: 1 if the row stays, else 0. Many ids
+are sorted in buckets on disk, 16 bytes per row.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ import numpy as np
 
 from pipelines.preparing.buckets import ID_BITS, buckets, count_keys, sum_counts
 
-# Sorting this many ids with their positions takes 0.6 GiB.
-BUCKET_ROWS = 1 << 23
 CHUNK_ROWS = 1 << 20
 # The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
 KEPT = 1
 _ODD = np.int64(0x1E3779B97F4A7C15)
 
 
-def mark_first(
-    files: Sequence[Path], keep: Path, scratch: Path, bucket_rows: int = BUCKET_ROWS
-) -> int:
+def mark_first(files: Sequence[Path], keep: Path, scratch: Path) -> int:
     """Write `keep`: 1 for the first row of each id in the order of `files`, 0 for other rows.
 
     Returns the number of rows with 1. scratch: folder for the temporary buckets.
@@ -34,7 +30,7 @@ def mark_first(
     total = sum(file.stat().st_size for file in files) // 8
     flags = create(keep, total)
     left = 0
-    for records in buckets(_first_of_chunks(files), total, scratch, bucket_rows):
+    for records in buckets(_first_of_chunks(files), total, scratch):
         _, first = np.unique(records[:, 0], return_index=True)
         flags[np.sort(records[first, 1])] = KEPT
         left += len(first)

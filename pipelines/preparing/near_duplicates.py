@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.preparing.buckets import ID_BITS, buckets
-from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, flush
+from pipelines.preparing.duplicates import CHUNK_ROWS, flush
 
 GRAM, HASHES = 5, 128
 # The first MOST_LETTERS letters of a text are compared; TOGETHER rows are hashed at a time.
@@ -113,11 +113,9 @@ class NearDuplicates:
         near: Sequence[Path],
         keep: Path,
         similarity: float,
-        bucket_rows: int = BUCKET_ROWS,
     ) -> None:
         self._ids, self._near, self._similarity = ids, near, similarity
         self._rows = band_rows(similarity)
-        self._bucket_rows = bucket_rows
         sizes = [path.stat().st_size // 8 for path in ids]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._flags = np.memmap(keep, np.uint8, "r+") if sum(sizes) else np.empty(0, np.uint8)
@@ -149,7 +147,7 @@ class NearDuplicates:
         Each row is compared with the row with the smallest id and with the row before it.
         """
         found, total = [np.empty((0, 2), np.int64)], int(self._starts[-1])
-        for rows in buckets(self._rows_of(band), total, scratch, self._bucket_rows):
+        for rows in buckets(self._rows_of(band), total, scratch):
             hashes, ids, positions = rows.T
             order = np.lexsort((ids, hashes))
             hashes, positions = hashes[order], positions[order]

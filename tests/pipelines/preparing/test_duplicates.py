@@ -32,12 +32,13 @@ SIZES = ([0], [1], [5, 0, 3], [100, 1, 0, 250, 37])
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
-@pytest.mark.parametrize("bucket_rows", [5, 100, 1000])
+@pytest.mark.parametrize("bucket_records", [5, 100, 1000])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_rows, chunk):
+def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_records, chunk):
+    monkeypatch.setattr(buckets, "BUCKET_RECORDS", bucket_records)
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", chunk)
     files, ids = shards(tmp_path, sizes, distinct=60)
-    count = mark_first(files, tmp_path / "keep", tmp_path, bucket_rows)
+    count = mark_first(files, tmp_path / "keep", tmp_path)
     expected = first_by_set(ids)
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert count == sum(expected) == len(set(ids))
@@ -56,12 +57,13 @@ def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
             yield records
 
     monkeypatch.setattr(duplicates, "buckets", counted)
-    mark_first(files, tmp_path / "keep", tmp_path, 100)
+    monkeypatch.setattr(buckets, "BUCKET_RECORDS", 100)
+    mark_first(files, tmp_path / "keep", tmp_path)
     assert len(sizes) == 32
     assert max(sizes) < 100
     assert sum(sizes) == len(set(ids)), "in one chunk, repeats are not dealt out"
     monkeypatch.setattr(buckets, "MOST_BUCKETS", 8)
-    mark_first(files, tmp_path / "keep", tmp_path, 100)
+    mark_first(files, tmp_path / "keep", tmp_path)
     assert len(sizes) == 32 + 8
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == first_by_set(ids)
 
@@ -75,7 +77,7 @@ def test_a_sample_holds_the_first_ids_in_its_order(
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 64)
     monkeypatch.setattr(buckets, "BUCKET_RECORDS", bucket_records)
     files, ids = shards(tmp_path, sizes, distinct=60)
-    mark_first(files, tmp_path / "keep", tmp_path, 50)
+    mark_first(files, tmp_path / "keep", tmp_path)
     left = keep_sample(partial(chunks, files), tmp_path / "keep", count, tmp_path)
     sampled = set(sorted(set(ids), key=lambda i: i * int(duplicates._ODD) % (1 << 63))[:count])
     expected = [first and i in sampled for first, i in zip(first_by_set(ids), ids, strict=True)]
@@ -84,11 +86,12 @@ def test_a_sample_holds_the_first_ids_in_its_order(
     assert not list(tmp_path.glob("records-*"))
 
 
-def test_ids_that_share_their_top_bits_are_distinguished(tmp_path):
+def test_ids_that_share_their_top_bits_are_distinguished(tmp_path, monkeypatch):
+    monkeypatch.setattr(buckets, "BUCKET_RECORDS", 10)
     inverse = pow(int(duplicates._ODD), -1, 1 << 63)
     ids = np.array([place * inverse % (1 << 63) for place in range(100)][::-1])
     assert sample_order(ids).tolist() == list(range(100))[::-1]
     ids.tofile(tmp_path / "ids")
-    assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path, 10) == 100
+    assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path) == 100
     assert keep_sample(partial(chunks, [tmp_path / "ids"]), tmp_path / "keep", 7, tmp_path) == 7
     assert np.flatnonzero(kept(tmp_path / "keep", 0, 100)).tolist() == list(range(93, 100))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.preparing import near_duplicates
+from pipelines.preparing import buckets, near_duplicates
 from pipelines.preparing.duplicates import kept, mark_first
 from pipelines.preparing.near_duplicates import NearDuplicates, band_rows, estimate, signatures
 from pipelines.preparing.options import PrepareOptions
@@ -89,7 +89,7 @@ def by_all_pairs(texts, similarity):
     return {min(members, key=row_id) for members in cluster.values()}
 
 
-def search(folder, texts, similarity, shards, bucket_rows):
+def search(folder, texts, similarity, shards):
     """(texts that stay, how many were dropped) by the search on files."""
     folder.mkdir()
     parts = np.array_split(np.arange(len(texts)), shards)
@@ -100,13 +100,13 @@ def search(folder, texts, similarity, shards, bucket_rows):
         np.array([row_id(t) for t in some], np.int64).tofile(ids_file)
         signatures(some, band_rows(similarity)).tofile(near_file)
     mark_first(ids, folder / "keep", folder)
-    dropped = NearDuplicates(ids, near, folder / "keep", similarity, bucket_rows).drop(folder)
+    dropped = NearDuplicates(ids, near, folder / "keep", similarity).drop(folder)
     stays = kept(folder / "keep", 0, len(texts))
     assert not list(folder.glob("records-*"))
     return [t for t, k in zip(texts, stays, strict=True) if k], dropped
 
 
-def test_clusters_are_those_of_all_pairs(tmp_path):
+def test_clusters_are_those_of_all_pairs(tmp_path, monkeypatch):
     draw = random.Random(2)
     texts = corpus(draw)
     distinct = list(dict.fromkeys(texts))
@@ -115,15 +115,16 @@ def test_clusters_are_those_of_all_pairs(tmp_path):
     assert not [v for v in values if 0.42 < v < 0.68], "a pair is near the threshold"
     expected = by_all_pairs(texts, similarity)
     assert len(expected) < len(distinct) - 20
-    found, dropped = search(tmp_path / "one", texts, similarity, 1, 10**6)
+    found, dropped = search(tmp_path / "one", texts, similarity, 1)
     assert sorted(found) == sorted(expected)
     assert dropped == len(distinct) - len(expected)
     # In other shards, in many buckets, in another order: the same rows.
-    assert search(tmp_path / "two", texts, similarity, 7, 20) == (found, dropped)
-    assert sorted(search(tmp_path / "three", texts[::-1], similarity, 3, 64)[0]) == sorted(found)
+    monkeypatch.setattr(buckets, "BUCKET_RECORDS", 20)
+    assert search(tmp_path / "two", texts, similarity, 7) == (found, dropped)
+    assert sorted(search(tmp_path / "three", texts[::-1], similarity, 3)[0]) == sorted(found)
 
     alone = [sentence(draw) for _ in range(50)]
-    assert search(tmp_path / "four", alone, 0.8, 2, 100) == (alone, 0)
+    assert search(tmp_path / "four", alone, 0.8, 2) == (alone, 0)
 
 
 def test_a_similarity_out_of_range_is_reported():
