@@ -54,9 +54,9 @@ def _read(file: Any, left: int | None) -> bytes:
     return bytes(file.read(BLOCK_BYTES if left is None else min(left, BLOCK_BYTES)))
 
 
-def lines(blocks: Iterable[bytes], most: int | None = None) -> Iterator[bytes | None]:
-    """Yield the lines of blocks of bytes; None for a line of more than `most` bytes."""
-    most = MOST_LINE_BYTES if most is None else most
+def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
+    """Yield the lines of blocks of bytes; None for a line of more than MOST_LINE_BYTES."""
+    most = MOST_LINE_BYTES
     held: list[bytes] = []
     length = 0
     for block in blocks:

@@ -53,11 +53,12 @@ def test_streams_of_several_parts_are_read_to_the_end(tmp_path):
 )
 @pytest.mark.parametrize("most", [0, 1, 3, 100])
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_out_of_blocks_cut_anywhere(data, most, size):
+def test_lines_out_of_blocks_cut_anywhere(monkeypatch, data, most, size):
+    monkeypatch.setattr(line_reader, "MOST_LINE_BYTES", most)
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
     parts = data.removesuffix(b"\n").split(b"\n") if data else []
     expected = [part if len(part) <= most else None for part in parts]
-    assert list(line_reader.lines(blocks, most)) == expected
+    assert list(line_reader.lines(blocks)) == expected
 
 
 def test_the_endings_of_a_name():
