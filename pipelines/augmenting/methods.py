@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pipelines.augmenting.back_translation import BackTranslator, Translation, plan_translation
-from pipelines.augmenting.ledger import Rewrite, read_ledger
+from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
-from pipelines.augmenting.parts import PartPlan, augment_part
+from pipelines.augmenting.parts import PartPlan, Report, augment_part
 from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers, runs_alone
 from pipelines.runtime.worker_resources import has_gpus, worker_pool
-
-if TYPE_CHECKING:
-    from pipelines.augmenting.llm_rewriting import LlmRewriter
 
 
 class AugmentJob(Protocol):
@@ -28,7 +25,7 @@ class AugmentJob(Protocol):
     folders: tuple[str, ...]
     """The folders that the workers read; none if this process does the work."""
 
-    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
         """Write the named parts; call `report` with numbers of finished rows."""
 
     def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,13 +48,13 @@ class TranslationJob:
         chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
         self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
 
-    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
         if not names:
             return
         if runs_alone({}, self._workers) and not self._plan.on_gpu:
             rewriter = BackTranslator(self._plan, worker_pool(None, on_gpus=False)[2])
             for name in names:
-                augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
+                augment_part(plan, name, rewriter, report)
             return
         with (
             ray_session(self._verbose),
@@ -103,8 +100,8 @@ class TranslatePart:
         augment_part(self._plan, name, self._rewriter, self._report)
         return {}
 
-    def _report(self, rewrites: list[Rewrite]) -> None:
-        self._messages.put.remote([{"rows": len(rewrites)}])
+    def _report(self, rows: int) -> None:
+        self._messages.put.remote([{"rows": rows}])
 
 
 class LlmJob:
@@ -124,7 +121,7 @@ class LlmJob:
         deciding = {name: getattr(options.method, name) for name in options.method.deciding}
         self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
-    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
         """Write the named parts; rows that failed at the end of a part are asked for once more."""
         from pipelines.augmenting.llm_rewriting import LlmRewriter, TokenBudget
 
@@ -133,19 +130,14 @@ class LlmJob:
         budget = TokenBudget(self._options.budget_tokens, tokens, len(paid))
         rewriter = LlmRewriter(self._options, self._endpoint, budget)
         try:
-            unfinished = [name for name in names if not self._augment(plan, name, rewriter, report)]
+            unfinished = [name for name in names if not augment_part(plan, name, rewriter, report)]
             if unfinished:
                 self._endpoint.check()
                 again = LlmRewriter(self._options, self._endpoint, budget, keeps_failures=True)
                 for name in unfinished:
-                    self._augment(plan, name, again, report)
+                    augment_part(plan, name, again, report)
         finally:
             self._endpoint.close()
-
-    def _augment(
-        self, plan: PartPlan, name: str, rewriter: LlmRewriter, report: Callable[[int], None]
-    ) -> bool:
-        return augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
 
     def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tokens, and their cost if prices are given."""

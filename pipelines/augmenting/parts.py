@@ -29,7 +29,7 @@ from pipelines.storage.resumable_output import atomic_file
 EXAMPLES = 3
 QUOTES = ('""', "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
 Row = TypeVar("Row", bound=Sequence[Any])
-OnRewrites = Callable[[list[Rewrite]], None]
+Report = Callable[[int], None]
 
 
 class Rewriter(Protocol):
@@ -70,16 +70,16 @@ class PartPlan:
         return (Path(self.output) / name).is_file()
 
 
-def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnRewrites) -> bool:
+def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, report: Report) -> bool:
     """Write the part `name`; return False if the rewriter left out rows, so that it stays open.
 
-    on_rewrites: called with stored rewrites.
+    report: called with numbers of stored rewrites.
     """
     columns = ["id", "text", "input_ids", *(PLACES if plan.documents else ())]
     table = read_table(Path(plan.corpus) / name, columns)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
-        _fill(ledger, texts, rewriter, on_rewrites)
+        _fill(ledger, texts, rewriter, report)
         if any(number not in ledger.rows for number in texts):
             return False
         part, summary = with_rewrites(plan, table, ledger.rows)
@@ -90,17 +90,14 @@ def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnR
 
 
 def _fill(
-    ledger: RewriteLedger,
-    texts: Mapping[int, str],
-    rewriter: Rewriter,
-    on_rewrites: OnRewrites,
+    ledger: RewriteLedger, texts: Mapping[int, str], rewriter: Rewriter, report: Report
 ) -> None:
     """Add the missing rewrites to the ledger, each before the next is awaited."""
     if all(number in ledger.rows for number in texts):
         return
     for rewrites in rewriter.rewrite(texts, ledger.rows):
         ledger.add(rewrites)
-        on_rewrites(rewrites)
+        report(len(rewrites))
 
 
 def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:

@@ -168,8 +168,8 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
         plan = PartPlan(*places, scratch, (name,), *settings)
         reported = []
 
-        def tell(rewrites):
-            reported.append(len(rewrites))
+        def tell(rows):
+            reported.append(rows)
             if len(reported) == batches:
                 raise _StoppedError
 
