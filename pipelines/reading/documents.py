@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 from cotbert_core.errors import UserError
@@ -74,7 +74,7 @@ def paragraphs(lines: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, tu
     tag: tuple[int, int] | None = None
     for line in lines:
         if line is not None and not line.strip():
-            yield from _tagged(held, tag, copy)
+            yield from zip(held, repeat(_tag(held, copy)), strict=False)
             yield line, (0, copy)
             held, size, tag, copy = [], 0, None, copy + 1
         elif tag is not None:
@@ -84,17 +84,9 @@ def paragraphs(lines: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, tu
             size += len(line or b"")
             if size >= MOST_HASHED:
                 tag = _tag(held, copy)
-                yield from _tagged(held, tag, copy)
+                yield from zip(held, repeat(tag), strict=False)
                 held = []
-    yield from _tagged(held, tag, copy)
-
-
-def _tagged(
-    lines: Sequence[bytes | None], tag: tuple[int, int] | None, copy: int
-) -> Iterator[tuple[bytes | None, tuple[int, int]]]:
-    tag = tag or _tag(lines, copy)
-    for line in lines:
-        yield line, tag
+    yield from zip(held, repeat(_tag(held, copy)), strict=False)
 
 
 def _tag(lines: Sequence[bytes | None], copy: int) -> tuple[int, int]:
