@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.files import write_text
@@ -36,10 +35,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def write_corpus_report(
-    path: Path,
-    manifest: Mapping[str, Any],
-    lengths: Sequence[int],
-    sizes: Mapping[int, int] = MappingProxyType({}),
+    path: Path, manifest: Mapping[str, Any], lengths: Sequence[int], sizes: Mapping[int, int]
 ) -> None:
     """Write the report.
 

@@ -48,7 +48,7 @@ def test_the_page_holds_the_table_and_the_plot(tmp_path):
         "source": {"inputs": ["a<b>.txt"], "files": 1, "sample": None,
                    "cleaning": {"lower": False}},
     }  # fmt: skip
-    write_corpus_report(tmp_path / "report.html", manifest, [0, 1, 2, 3, 0, 1])
+    write_corpus_report(tmp_path / "report.html", manifest, [0, 1, 2, 3, 0, 1], {})
     text = (tmp_path / "report.html").read_text()
     for words in (
         "7 sentences, 20 tokens.", "<td>empty</td><td>3</td><td>30.0 %</td>", "a&lt;b&gt;.txt",
