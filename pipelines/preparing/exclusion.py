@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -135,5 +136,5 @@ def _cells(lines: Sequence[str], path: Path) -> Iterator[str]:
     for line in lines:
         yield from line.split("\t")
     if path.suffix.lower() == ".csv" and "\t" not in (lines or [""])[0]:
-        csv.field_size_limit(1 << 24)
+        csv.field_size_limit(sys.maxsize)  # an open quote makes a cell of the rest of the file
         yield from chain.from_iterable(csv.reader(lines))

@@ -87,6 +87,13 @@ def test_only_a_line_break_ends_a_sentence(tmp_path):
         assert keys == {key("Two dogs run")}
 
 
+def test_the_lines_after_an_open_quote_are_sentences_too(tmp_path):
+    """In a file that is longer than the cells that are read from a corpus."""
+    (tmp_path / "a.csv").write_text('text\n"open\n' + f"{'word ' * 300_000}\n" * 12 + "the end\n")
+    keys = read_exclusion([str(tmp_path / "a.csv")]).keys
+    assert keys > {key(text) for text in ("text", "open", "word" * 300_000, "the end")}
+
+
 def test_several_files_go_together_and_a_row_is_hit_by_any_text(tmp_path):
     for name, text in (("a.txt", SENTENCES[0]), ("b.txt", SENTENCES[2])):
         (tmp_path / name).write_text(text)
