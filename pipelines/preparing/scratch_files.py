@@ -9,17 +9,17 @@ earlier shards. json: the counts, written last, which mark the shard as done.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.files import read_json
 from pipelines.preparing import duplicates
 from pipelines.preparing.near_duplicates import band_rows, signatures
 from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
@@ -44,8 +44,7 @@ def shard_file(scratch: Path, shard: int, kind: Kind) -> Path:
 
 def read_counts(path: Path) -> Counter[str]:
     """Return the counts of a shard or part."""
-    counts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Counter(counts)
+    return Counter(read_json(path))
 
 
 def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.manifests import FIRST_PART, HELD_OUT_FILE
 from pipelines.runtime.progress import say
@@ -162,9 +162,8 @@ def _opened(uri: str) -> tuple[Any, str]:
 
 def unreachable(name: str, error: Exception) -> UserError:
     """Return the UserError for a location that cannot be read."""
-    reason = str(error).strip().splitlines() or [type(error).__name__]
     return UserError(
-        f"input {name!r} cannot be reached ({reason[0][:200]}): check the address and the "
+        f"input {name!r} cannot be reached ({first_line(error)[:200]}): check the address and the "
         "credentials"
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, Unusable
 from pipelines.reading.documents import document_id, has_no_document, is_tagged
@@ -68,10 +68,9 @@ def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
     try:
         yield from islice(_READERS[shard.kind](shard, plan), shard.most)
     except (OSError, EOFError, pa.ArrowException) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"input {shard.path!r} cannot be read to its end ({reason}): copy it again or leave "
-            "it out"
+            f"input {shard.path!r} cannot be read to its end ({first_line(error)}): copy it again "
+            "or leave it out"
         ) from None
 
 
