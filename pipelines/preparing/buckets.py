@@ -72,3 +72,12 @@ def starts(*sorted_keys: np.ndarray) -> np.ndarray:
     if len(new):
         new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
     return new
+
+
+def before_in_group(counts: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Return (N,) int64, the sum of the counts of the rows before each row in its group.
+
+    begins: (N,) bool, whether a row begins a group.
+    """
+    before = np.cumsum(counts) - counts
+    return np.asarray(before - before[begins][np.cumsum(begins) - 1])

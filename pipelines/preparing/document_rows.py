@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.preparing import duplicates
-from pipelines.preparing.buckets import buckets, count_keys, starts, sum_counts
+from pipelines.preparing.buckets import before_in_group, buckets, count_keys, starts, sum_counts
 from pipelines.preparing.scratch_files import DROPPED, PLACE, place_chunks, shard_file
 
 # A sentence that occurs in this many documents is boilerplate, and is dropped as MANY.
@@ -62,8 +62,7 @@ def _without_many(records: np.ndarray) -> np.ndarray:
     """
     sentence, document, rows = records[:, 0], records[:, 1], records[:, 4]
     begins, new = starts(sentence), starts(sentence, document)
-    group, rank = np.cumsum(begins) - 1, np.cumsum(new)
-    rank = rank - rank[begins][group]
+    group, rank = np.cumsum(begins) - 1, before_in_group(new, begins)
     many = (np.bincount(group, weights=new) >= MANY_DOCUMENTS)[group]
     total = np.bincount(group, weights=rows).astype(np.int64)[group]
     records[:, 4] = np.where(many, np.where(begins, total, 0), rows)
@@ -92,9 +91,7 @@ def write_offsets(scratch: Path, shards: int) -> None:
         duplicates.create(shard_file(scratch, shard, "offsets"), 8 * sizes[shard])
     for records in buckets(_sizes(scratch, found), sum(sizes.values()), scratch):
         document, shard, index, count = records[np.lexsort((records[:, 1], records[:, 0]))].T
-        before = np.cumsum(count) - count
-        begins = starts(document)
-        before = before - before[begins][np.cumsum(begins) - 1]
+        before = before_in_group(count, starts(document))
         for number in np.unique(shard):
             here = shard == number
             offsets = np.memmap(shard_file(scratch, number, "offsets"), np.int64, "r+")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from pipelines.preparing.buckets import buckets, starts
+from pipelines.preparing.buckets import before_in_group, buckets, starts
 from pipelines.preparing.document_rows import kept_places
 from pipelines.preparing.duplicates import KEPT
 from pipelines.preparing.options import Query
@@ -134,7 +134,8 @@ class _Documents:
             asks = asks[np.lexsort((rows[asks], document[asks]))]
         else:
             asks = asks[starts(document[asks], sentence[asks])]
-        asks = asks[_places(starts(document[asks])) < self._each]
+        earlier = before_in_group(np.ones_like(asks), starts(document[asks]))
+        asks = asks[earlier < self._each]
         self.held.append(rows[inside])
         self.queries.append(rows[asks])
         self.sentences.append(sentence[asks])
@@ -177,12 +178,6 @@ class _Halves(_Documents):
         self.held.append(rows[first])
         self.queries.append(rows[first])
         self.sentences.append(sentence[first])
-
-
-def _places(begins: np.ndarray) -> np.ndarray:
-    """Return the place (N,) of each row in its group. begins: (N,) whether it begins a group."""
-    rows = np.arange(len(begins))
-    return rows - np.maximum.accumulate(np.where(begins, rows, 0)) if len(rows) else rows
 
 
 def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarray) -> int:

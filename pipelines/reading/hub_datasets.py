@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError, missing_packages
+from cotbert_core.errors import UserError, first_line, missing_packages
 
 PREFIX = "hf:"
 # Rows per shard, about as much text as in other shards.
@@ -61,10 +61,10 @@ def _open(item: str) -> Any:
     except UserError:
         raise
     except Exception as error:  # hub, network and format raise errors of many types
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
-            f"input {item!r} cannot be loaded ({reason[0][:200]}): check its name, configuration, "
-            "split and the connection to the hub, or give a folder saved by save_to_disk"
+            f"input {item!r} cannot be loaded ({first_line(error)[:200]}): check its name, "
+            "configuration, split and the connection to the hub, or give a folder saved by "
+            "save_to_disk"
         ) from None
 
 
