@@ -46,6 +46,14 @@ def parse(item: str) -> tuple[str, str | None, str]:
     return name, (more[0] if more else None), (more[1] if more else DEFAULT_SPLIT)
 
 
+def absolute(item: str) -> str:
+    """Return the item with the absolute path of its folder, if it names one: workers have another
+    current folder."""
+    name, *more = item.removeprefix(PREFIX).split(":")
+    is_folder = name and Path(name).is_dir()
+    return PREFIX + ":".join([str(Path(name).absolute()), *more]) if is_folder else item
+
+
 @lru_cache(maxsize=4)  # a worker reads many shards of a data set
 def _open(item: str) -> Any:
     try:

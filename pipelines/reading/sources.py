@@ -193,7 +193,9 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     """Return the readable files of a path, folder or glob, and those of unknown format."""
     if item.startswith(sick.PREFIX):
         return [sick.PREFIX + str(sick.train_file(item).parent)], []
-    if item.startswith((docstrings.PREFIX, hub_datasets.PREFIX)):
+    if item.startswith(hub_datasets.PREFIX):
+        return [hub_datasets.absolute(item)], []
+    if item.startswith(docstrings.PREFIX):
         return [item], []
     found, others = locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
     pages = {name for name in found if locations.suffixes(name)[0] in ABOUT_DATA}

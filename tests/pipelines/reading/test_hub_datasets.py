@@ -10,6 +10,7 @@ from read_inputs import read_all
 from cotbert_core.errors import UserError
 from pipelines.reading import hub_datasets
 from pipelines.reading.hub_datasets import parse
+from pipelines.reading.readers import read
 from pipelines.reading.sources import plan, stamps
 
 datasets = pytest.importorskip("datasets")
@@ -42,6 +43,15 @@ def test_the_rows_of_a_data_set(saved):
 def test_a_single_data_set_has_no_splits(tmp_path):
     datasets.Dataset.from_dict(ROWS).save_to_disk(tmp_path / "one")
     assert read_all(f"hf:{tmp_path / 'one'}").texts == ["one", "two dogs", "three"]
+
+
+def test_a_relative_folder_is_the_callers(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = plan(["hf:set:test", f"{saved}:test"])
+    assert made.files == [f"{saved}:test"]
+    monkeypatch.chdir("/")  # workers run in another folder
+    hub_datasets._open.cache_clear()
+    assert [piece.texts for piece in read(made.shards[0], made)] == [["test"]]
 
 
 @pytest.mark.parametrize(
