@@ -21,7 +21,7 @@ MOST_FAILURES = 10
 
 @dataclass
 class TokenBudget:
-    """A limit on tokens, with the tokens and rows of this and earlier runs."""
+    """A limit on tokens, with the tokens of this and earlier runs, and the rows that took any."""
 
     limit: int | None
     tokens: int = 0
@@ -29,7 +29,7 @@ class TokenBudget:
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens
-        self.rows += 1
+        self.rows += tokens > 0
 
     def allows(self, pending: int) -> bool:
         """Return whether another request fits, if all pending ones use the average."""

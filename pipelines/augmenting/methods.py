@@ -125,9 +125,10 @@ class LlmJob:
         """Write the named parts; rows that failed at the end of a part are asked for once more."""
         from pipelines.augmenting.llm_rewriting import LlmRewriter, TokenBudget
 
-        paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
-        tokens = sum(row.tokens_in + row.tokens_out for row in paid)
-        budget = TokenBudget(self._options.budget_tokens, tokens, len(paid))
+        budget = TokenBudget(self._options.budget_tokens)
+        for name in plan.names:
+            for row in read_ledger(plan.ledger(name)).values():
+                budget.add(row.tokens_in + row.tokens_out)
         rewriter = LlmRewriter(self._options, self._endpoint, budget)
         try:
             unfinished = [name for name in names if not augment_part(plan, name, rewriter, report)]

@@ -210,6 +210,14 @@ def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
     assert reason is not None
 
 
+def test_rows_that_took_no_tokens_do_not_lower_the_average():
+    budget = TokenBudget(100)
+    for tokens in (40, 0, 0, 0):
+        budget.add(tokens)
+    assert budget.allows(0)
+    assert not budget.allows(1), "40 + 2 * 40 tokens"
+
+
 def test_a_budget_needs_an_endpoint_that_counts():
     with ChatServer(lambda s, n: answer(paraphrase(s), None)) as server:
         found, reason = run(server, budget_tokens=1000)
