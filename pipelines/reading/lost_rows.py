@@ -7,6 +7,7 @@ gives the same warnings.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ HARMLESS = {
 # Prefixes of count keys: the number of rows lost for a reason, and the first one (counted from 1).
 LOST, FIRST = "lost.", "first."
 _ROW = (1 << 40) - 1
+_PREFIX = re.compile(f"^(?:{'|'.join(filter(None, PREFIXES))})")
 # How a warning about rows lost for a reason continues.
 _ADVICE = {
     "binary": "hold zero bytes: is it a text file?",
@@ -109,9 +111,7 @@ class LostRows:
         )
 
     def _advice(self, reason: str, row: int, shard: int) -> str:
-        plain = next(
-            (r for p in PREFIXES[:0:-1] if (r := reason.removeprefix(p)) != reason), reason
-        )
+        plain = _PREFIX.sub("", reason)
         if plain == "invalid_utf8":
             return encoding_advice(self.plan.shards[shard], row)
         if plain == "unclosed_quote":
