@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.preparing import buckets, duplicates
-from pipelines.preparing.duplicates import chunks, keep_sample, kept, mark_first, sample_order
+from pipelines.preparing.duplicates import chunks, keep_sample, kept, mark_first
 
 
 def shards(folder, sizes, distinct, seed=0):
@@ -84,14 +84,3 @@ def test_a_sample_holds_the_first_ids_in_its_order(
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert left == len(sampled)
     assert not list(tmp_path.glob("records-*"))
-
-
-def test_ids_that_share_their_top_bits_are_distinguished(tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "BUCKET_RECORDS", 10)
-    inverse = pow(int(duplicates._ODD), -1, 1 << 63)
-    ids = np.array([place * inverse % (1 << 63) for place in range(100)][::-1])
-    assert sample_order(ids).tolist() == list(range(100))[::-1]
-    ids.tofile(tmp_path / "ids")
-    assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path) == 100
-    assert keep_sample(partial(chunks, [tmp_path / "ids"]), tmp_path / "keep", 7, tmp_path) == 7
-    assert np.flatnonzero(kept(tmp_path / "keep", 0, 100)).tolist() == list(range(93, 100))
