@@ -57,7 +57,7 @@ def _row(
         check = _check(cleaner, texts)
         tokenizer(texts[:100], max_length)
         seconds = interleave(
-            {"ours": lambda _: cleaner(texts), "peer": lambda _: tokenizer(texts, max_length)},
+            {"ours": lambda _: cleaner([texts]), "peer": lambda _: tokenizer(texts, max_length)},
             rounds,
         )
     finally:
@@ -70,8 +70,8 @@ def _row(
 
 def _check(cleaner: Cleaner, texts: list[str]) -> str:
     """Check that a text is cleaned equally alone and in a list; return the numbers of changes."""
-    found = cleaner(texts)
-    alone = [text for one in texts[:200] for text in cleaner([one]).texts]
+    found = cleaner([texts])
+    alone = [text for one in texts[:200] for text in cleaner([[one]]).texts]
     if found.texts[: len(alone)] != alone:
         raise DisagreementError("texts are cleaned differently alone and in a list")
     return f"{found.changed.total()} changed, {found.dropped.total()} dropped"

@@ -67,12 +67,11 @@ class Cleaner:
                 "cannot be matched: split before the paired texts are made, or leave split out"
             )
 
-    def __call__(self, texts: Sequence[str]) -> Cleaned:
-        """Clean rows of one text each. texts: single lines with single blanks."""
-        return self.clean_rows([texts])
+    def __call__(self, columns: Sequence[Sequence[str]]) -> Cleaned:
+        """Clean rows; one stays if all its texts do.
 
-    def clean_rows(self, columns: Sequence[Sequence[str]]) -> Cleaned:
-        """Clean rows of several texts, one list per text; a row stays if all its texts do."""
+        columns: for each text of a row a list of texts, single lines with single blanks.
+        """
         work = _PartlyCleaned([list(column) for column in columns])
         if not all(map(all, columns)):
             work.drop(_is_empty)

@@ -80,7 +80,7 @@ class ReadShard:
 
         Rows are only dropped here, and counted by reason.
         """
-        cleaned = self.rules.cleaner.clean_rows([piece.texts, *piece.paired_texts])
+        cleaned = self.rules.cleaner([piece.texts, *piece.paired_texts])
         counts["read"] += piece.read
         counts["added"] += cleaned.added
         counts.update({f"{DROPPED}{reason}": n for reason, n in cleaned.dropped.items()})
