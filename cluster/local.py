@@ -94,7 +94,7 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
             raise UserError(f"{name} is {number}: give 1 or more")
     gcs, dashboard = free_ports(2)
     cpus = cpus_per_node or max(1, available_cores() // nodes)
-    mark = secrets.token_hex(8)
+    mark = secrets.token_hex(4)  # short, for the paths of Ray's sockets
     folder = str(ray_folder(f"cotbert-{mark}"))
     address = f"http://{HOST}:{dashboard}"
     return LocalCluster(address, f"{HOST}:{gcs}", nodes, cpus, mark, folder)

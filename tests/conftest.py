@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -56,6 +57,20 @@ SLOWEST = (
     *("test_tune_cluster", "test_gpu_check", "test_adapt", "test_travelling", "test_track_sync"),
     *("test_disk_full_jobs", "test_augment_translation", "test_pretrain", "test_restart"),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what killed jobs leave behind in one folder, which is removed when this process ends.
+
+    The path is short, because paths of sockets begin with it; `tmp_path` stays outside. Workers of
+    pytest-xdist inherit the folder.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.TemporaryDirectory(prefix="ct-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)  # after Ray's own exit handler, which writes there
+    os.environ["TMPDIR"] = tempfile.tempdir = folder.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
