@@ -108,12 +108,9 @@ class EmbedJob:
     def record(self) -> dict[str, Any]:
         """Return everything that decides what is written."""
         earlier = {"earlier": digest([self.earlier.path / MANIFEST_FILE])} if self.earlier else {}
-        options = self.options.decisive
-        if self.options.dtype != "int8":  # so that jobs that earlier versions began can continue
-            options["calibration_rows"] = 2048
         return {
             "job": "embed",
-            "options": options,
+            "options": self.options.decisive,
             "model": [self.digest, self.metadata["model_commit"]],
             "files": self.stamps,
             "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],

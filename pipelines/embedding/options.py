@@ -146,12 +146,9 @@ class EmbedOptions:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that decide the output; the order of the inputs does not matter."""
-        # Without them the record equals that of versions without these options.
-        newer = ("encoding", "delimiter", "limit", "wrapped", "update", "keep_gone", "passages")
-        # A job may be continued by another number of workers.
-        left_out = ("workers", *(name for name in newer if getattr(self, name) in (None, False)))
-        options = {key: value for key, value in vars(self).items() if key not in left_out}
+        """The options that decide the output; neither the order of the inputs nor the number of
+        workers does, with which a job may be continued."""
+        options = {key: value for key, value in vars(self).items() if key != "workers"}
         if self.update is not None:
             options["update"] = str(self.update)
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -25,10 +25,7 @@ def part_files(folder: Path) -> list[Path]:
 
 
 def make_data_folder(folder: Path) -> Path:
-    """Create the folder of a job's parts and return it; move parts from an earlier version there,
-    so that the job continues with them."""
+    """Create the folder of a job's parts and return it."""
     data = folder / DATA_FOLDER
     data.mkdir(parents=True, exist_ok=True)
-    for part in folder.glob(PARTS):
-        part.replace(data / part.name)
     return data
