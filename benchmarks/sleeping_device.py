@@ -88,7 +88,7 @@ def embed_with(text: Path, home: Path, calls: int, rate: float) -> Run:
         folder.mkdir(parents=True)
     storage = Storage(encoder.dimension, options.dtype, normalize=False, metadata={})
     ranges = block_ranges(plan, scratch, calls)
-    task = EmbedTask(options, MINILM, plan, ranges, storage, str(output), str(scratch))
+    task = EmbedTask(options, MINILM, plan, ranges, storage, output, scratch)
     arguments = {"task": task, "threads": available_cores(), "rate": rate}
     resources = {"num_cpus": 1.0}
     for _ in map_shards_with_actors(SleepingEmbedder, arguments, len(ranges), 1, resources, calls):

@@ -142,12 +142,13 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     storage = replace(job.storage, metadata=job.metadata)
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)
-    paths = str(work.output), str(work.scratch)
     earlier = earlier_rows(job.earlier, work.scratch) if job.earlier else None
     if earlier:
         earlier.write_index()
     arguments = {
-        "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths, earlier),
+        "task": EmbedTask(
+            job.options, job.model, job.plan, ranges, storage, work.output, work.scratch, earlier
+        ),
         "threads": threads,
         "encoder": job.encoder if alone else None,
     }

@@ -110,10 +110,10 @@ class EarlierRows:
             duplicates,
         )
 
-    def link(self, part: str, to: Path, digests: Path, scratch: Path) -> None:
-        """Make a part and its file of digests appear under new names, without reading them."""
-        for folder, new in ((DIGESTS_FOLDER, digests), (DATA_FOLDER, to)):
-            with atomic_file(new, scratch) as partial:
+    def link(self, part: str, output: Path, name: str) -> None:
+        """Make a part and its file of digests appear in `output` under a new name, unread."""
+        for folder in (DIGESTS_FOLDER, DATA_FOLDER):
+            with atomic_file(output / folder / name, self.scratch) as partial:
                 _link(self.folder / folder / part, partial)
 
     def digests(self, part: str) -> pa.Table:

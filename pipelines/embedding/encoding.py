@@ -24,7 +24,6 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.templates.vocabulary_fit import vocabulary_counts
-from pipelines.embedding.quantization import sums_of_runs
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,8 @@ def _passage_ids(
     if not counts.any():
         return Ragged.from_lists([]), counts
     ids, number = pieces(encoder.tokenize(list(chain.from_iterable(cut))), encoder.max_length)
-    return ids, sums_of_runs(number, counts)
+    of_text = np.repeat(np.arange(len(counts)), counts)
+    return ids, np.bincount(of_text, number, len(counts)).astype(np.int64)
 
 
 def unique_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

@@ -158,12 +158,6 @@ def shorten(vectors: np.ndarray, dimensions: int, normalize: bool) -> np.ndarray
     return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
 
-def sums_of_runs(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return (N,) int64 sums of runs of values, one after the other. counts: (N,) their lengths."""
-    runs = np.repeat(np.arange(len(counts)), counts)
-    return np.bincount(runs, values, len(counts)).astype(np.int64)
-
-
 def write_part(table: pa.Table, path: Path) -> None:
     """Write a part without a dictionary for the vectors, whose values hardly repeat.
 

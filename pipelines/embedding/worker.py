@@ -39,7 +39,7 @@ from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import TOO_LONG, EmbedOptions
 from pipelines.embedding.quantization import Storage, StoredRows, in_order
 from pipelines.reading.bad_rows import BadRow, excerpt
-from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
+from pipelines.reading.data_folder import DIGESTS_FOLDER
 from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
@@ -61,8 +61,8 @@ class EmbedTask:
     plan: ReadPlan
     ranges: tuple[BlockRange, ...]
     storage: Storage
-    output: str
-    scratch: str
+    output: Path
+    scratch: Path
     earlier: EarlierRows | None = None
 
 
@@ -77,7 +77,7 @@ class BlockEmbedder:
     ) -> None:
         set_threads(threads)
         self._task, self._opened = task, encoder
-        self._output, self._scratch = Path(task.output), Path(task.scratch)
+        self._output, self._scratch = task.output, task.scratch
         self._opening, self._turn = Lock(), Lock()  # of the encoder
         self._precision: str | None = None  # until it is opened
         if task.earlier is None:  # before the first block, whose time counts for the rate
@@ -149,9 +149,8 @@ class BlockEmbedder:
 
     def _link(self, earlier: EarlierRows, part: str, name: str, counts: Counter[str]) -> set[bytes]:
         """Take over a whole part; return the digests of its texts."""
-        described = self._output / DIGESTS_FOLDER / name
-        earlier.link(part, self._output / DATA_FOLDER / name, described, self._scratch)
-        table, facts = read_digests(described)
+        earlier.link(part, self._output, name)
+        table, facts = read_digests(self._output / DIGESTS_FOLDER / name)
         counts.update(facts["counts"], taken_over=len(table))
         return set(table["digest"].to_pylist())
 
