@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, require, vectors_of
-from pipelines.searching.opened_index import OpenedIndex
+from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 
@@ -24,6 +24,8 @@ _VECTORS = (
 
 def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, IndexOptions]:
     """Return an index and its options; UserError unless the embeddings can be added to it."""
+    if not is_index(path):
+        raise UserError(f"{str(path)!r} is not an index: give a folder of `cotbert index`")
     old = OpenedIndex.open(path)
     if old.text_ids or embeddings.text_ids:
         raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +33,8 @@ class OpenedIndex:
 
     manifest: of the embeddings it was made of, which lie in `made_of`. rows: their number.
     passages: whether a row has a vector for each of its passages. index: FAISS's, whose numbers are
-    the ids of the rows, or the rows' numbers if ids are text. _row_of: known row numbers by id.
+    the ids of the rows, or the rows' numbers if ids are text. _row_of: as `_row_of` returns it, of
+    the ids that were looked for.
     """
 
     path: Path
@@ -42,7 +44,7 @@ class OpenedIndex:
     text_ids: bool
     passages: bool
     index: Any
-    _row_of: dict[int, int] = field(default_factory=dict)
+    _row_of: dict[int, int | None] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: Path) -> OpenedIndex:
@@ -108,7 +110,8 @@ class OpenedIndex:
             return {number: number for number in numbers}
         if unknown := set(numbers) - self._row_of.keys():
             self._row_of.update(_row_of(embeddings, unknown))
-        return {self._row_of[number]: number for number in numbers if number in self._row_of}
+        rows = {self._row_of[number]: number for number in numbers}
+        return {row: number for row, number in rows.items() if row is not None}
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
@@ -139,15 +142,18 @@ def _best_of_each(scores: np.ndarray, numbers: np.ndarray) -> Hits:
     return Hits(scores[first], found, found)
 
 
-def _row_of(embeddings: Embeddings, ids: Collection[int]) -> dict[int, int]:
-    """Return the row numbers by id; all ids of the folder are read, and no vector."""
-    wanted, first, found = np.fromiter(ids, np.int64), 0, {}
+def _row_of(embeddings: Embeddings, ids: Collection[int]) -> dict[int, int | None]:
+    """Return the row number of each id, None for an id of several rows, which FAISS does not tell
+    apart. All ids of the folder are read, and no vector."""
+    wanted, first, rows = np.fromiter(ids, np.int64), 0, defaultdict[int, list[int]](list)
     for batch in embeddings.id_batches():
         column = batch["id"].to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(np.isin(column, wanted)):
-            found[int(column[row])] = first + int(row)
+            rows[int(column[row])].append(first + int(row))
         first += len(batch)
-    return found
+    if several := sum(len(found) > 1 for found in rows.values()):
+        say(f"{several} of the ids found belong to several rows: their texts are not shown")
+    return {one: rows[one][0] if len(rows[one]) == 1 else None for one in ids}
 
 
 def is_index(path: Path) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.files import write_json
+from cotbert_core.files import read_json, write_json
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.searching.parts import ELEMENTS
 
@@ -64,3 +64,8 @@ def write_folder(
     }
     write_json(folder / "manifest.json", facts | manifest)
     return folder
+
+
+def change_manifest(folder: Path, **entries: Any) -> None:
+    """Change these entries of a folder's manifest."""
+    write_json(folder / "manifest.json", read_json(folder / "manifest.json") | entries)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from embeddings_folders import write_folder, write_part
+from embeddings_folders import change_manifest, write_folder, write_part
 
 from cotbert_core.errors import UserError
 from pipelines.embed import read_embeddings
@@ -67,7 +66,7 @@ def test_int8_with_a_scale_for_each_row_is_read_as_its_direction(tmp_path, ids):
     folder = write_folder(tmp_path / "e", ids, stored, kept, scale="row")
     np.testing.assert_array_equal(read(folder)[2], stored)
     assert Embeddings.open(folder).passthrough_columns == []
-    change(folder, scale=0.5)
+    change_manifest(folder, scale=0.5)
     assert Embeddings.open(folder).passthrough_columns == ["scale"]
 
 
@@ -130,11 +129,6 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
             Embeddings.open(tmp_path / name)
 
 
-def change(folder, **facts):
-    file = folder / "manifest.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | facts))
-
-
 def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     folder = write_folder(tmp_path / "e", ids, vectors)
     part = folder / "data" / "part-000002.parquet"
@@ -161,7 +155,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     part.write_bytes(whole)
     assert len(Embeddings.open(folder)) == ROWS
     for facts in ({"passage_words": 60}, {"dimension": 7}):
-        change(folder, **facts)
+        change_manifest(folder, **facts)
         check_refused("part-000000.*' does not fit .* vectors of [67] float32, float16, int8, and")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from embeddings_folders import write_folder
+from embeddings_folders import change_manifest, write_folder
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
@@ -128,9 +128,11 @@ def test_other_vectors_and_options_are_refused(tmp_path, texts):
             index(folder, tmp_path / "i2", options, tmp_path / "i1")
         assert not (tmp_path / "i2").exists()
 
+    with pytest.raises(UserError, match="v1' is not an index: give a folder of `cotbert index`"):
+        index(other, tmp_path / "i2", FLAT, old)
     refused(other, "made of embeddings of another model_digest")
     refused(old, r"takes the options of .* leave --factory", IndexOptions("HNSW16"))
     refused(twice, "twice' have the id 7 2 times: an update needs ids that")
     refused(bare, "v3' have no digests/, by which an update sees")
-    write_json(old / "manifest.json", {**read_json(old / "manifest.json"), "x": 1})
+    change_manifest(old, x=1)
     refused(old, "v1' were made again after index")

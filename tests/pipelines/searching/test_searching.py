@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from embeddings_folders import write_folder
+from embeddings_folders import change_manifest, write_folder
 
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.encoder.prompts import PROMPTS_FILE
@@ -70,11 +70,6 @@ def with_text_ids(folder):
         table = pq.read_table(part)
         ids = pa.array([f"id {number}" for number in table["id"].to_pylist()])
         pq.write_table(table.set_column(0, "id", ids), part)
-
-
-def record(folder, **facts):
-    """Change these entries of a folder's manifest."""
-    write_json(folder / "manifest.json", {**read_json(folder / "manifest.json"), **facts})
 
 
 def failed(capsys, *words):
@@ -146,7 +141,7 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     query, missing = "a song that dogs want", IDS[0]
     folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
     bare = embedded(tmp_path / "bare", bert_folder)
-    record(bare, id_column="id", id_type="string" if text_ids else "int64")
+    change_manifest(bare, id_column="id", id_type="string" if text_ids else "int64")
     rows = [{"text": t, "id": i} for t, i in zip(TEXTS, IDS, strict=True)]
     if text_ids:
         with_text_ids(folder)
@@ -236,9 +231,9 @@ def test_keywords_without_texts_and_a_damaged_index_are_refused(tmp_path, bert_f
     message = f"is an index, which has none: search the embeddings {str(folder)!r}"
     assert message in failed(capsys, made, "oil", "--keywords")
     rows = read_json(made / "manifest.json")["rows"]
-    record(made, rows="7")
+    change_manifest(made, rows="7")
     assert "is not the manifest of an index: rows is '7' (" in failed(capsys, made, "oil")
-    record(made, rows=rows)
+    change_manifest(made, rows=rows)
     (made / "index.faiss").write_bytes((made / "index.faiss").read_bytes()[:40])
     assert "cannot be read by FAISS: copy it again" in failed(capsys, made, "oil")
 
@@ -277,6 +272,20 @@ def test_an_index_is_searched_as_its_embeddings(tmp_path, bert_folder, capsys, t
     assert rows[1] == ["1", "1.0000", "id 44" if text_ids else "44"]
 
 
+def test_an_index_shows_no_text_for_an_id_of_several_rows(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS}, ids=[44, *IDS[1:]])
+    assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
+    capsys.readouterr()
+    words = [TEXTS[0], "--top", "7", "--precision", "fp32"]
+    assert main(["search", str(tmp_path / "index"), *words]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("1 of the ids found belong to several rows") == 1
+    _, first, *others = captured.out.splitlines()
+    assert first.split() == ["1", "1.0000", "44"]
+    assert len(others) == 5
+    assert "What do you want?" in captured.out
+
+
 def test_an_index_of_embeddings_made_again_shows_no_wrong_text(tmp_path, bert_folder, capsys):
     folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
     assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
@@ -305,7 +314,7 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
     assert other in failed(capsys, folder, "oil")
     rows = printed(capsys, folder, "oil", "--top", 1, "--model", tmp_path / "moved")
     assert rows[1] == ["1", "1.0000", "44", "oil"]
-    record(folder, model="somebody/bert", model_digest=None)
+    change_manifest(folder, model="somebody/bert", model_digest=None)
     assert main(["search", str(folder), "oil", "--model", bert_folder]) == 0
     assert "do not record the weights of 'somebody/bert'" in capsys.readouterr().err
 
@@ -375,7 +384,6 @@ def test_queries_get_their_own_prompt(tmp_path, encoder_folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top": 0}, "top is 0: give at least 1"),
         ({"queries": ()}, "there is no query"),
         ({"queries": ("oil", " \n")}, r"query 2 is ' \\n', an empty text"),
     ],
