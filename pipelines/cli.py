@@ -104,7 +104,7 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
 class _Version(argparse.Action):
     """Prints the version, which is looked up only then: 45 ms of every command's start."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
+    def __call__(self, parser: Any, *_: Any) -> None:
         from importlib.metadata import version
 
         print_output(version("cotbert"))
@@ -114,13 +114,7 @@ class _Version(argparse.Action):
 class _Completion(argparse.Action):
     """Prints the script with which a shell completes commands and options."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        shell: Any,
-        option_string: str | None = None,
-    ) -> NoReturn:
+    def __call__(self, parser: Any, namespace: Any, shell: Any, *_: Any) -> None:
         models = {name: (command.help, command.options) for name, command in COMMANDS.items()}
         print_output(completion_script(shell, parser.prog, models), end="")
         parser.exit()

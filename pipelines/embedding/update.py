@@ -25,6 +25,7 @@ from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.manifest import VOCABULARY_KEYS
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions, OnLong
 from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
+from pipelines.reports.values import shortened
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.resumable_output import ResumableOutput, locked_output
 
@@ -88,17 +89,14 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     if not other:
         return
     shown = (
-        f"{key} {_short(before.get(key))} there and {_short(facts[key])} here" for key in other
+        f"{key} {shortened(repr(before.get(key)), 60)} there and "
+        f"{shortened(repr(facts[key]), 60)} here"
+        for key in other
     )
     raise UserError(
         f"the embeddings to update, {str(earlier.path)!r}, were made otherwise: "
         f"{', '.join(shown)}: give the same model and options, or embed without --update"
     )
-
-
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def share_of_earlier(opened: Embeddings, taken_over: int) -> tuple[Counter[str], set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,7 @@ def _nargs(one: Declared) -> str | None:
 class _Renamed(argparse.Action):
     """Accept an option's old name, with a warning that names the new one (`const`)."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         say(f"warning: {option_string} is now called --{self.const}")
         setattr(namespace, self.dest, values)
 
@@ -117,13 +111,7 @@ class _Renamed(argparse.Action):
 class _Obsolete(argparse.Action):
     """Accept an option that does nothing any more, with a warning that says why (`const`)."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         say(f"warning: {option_string} is no longer needed: {self.const}")
 
 
