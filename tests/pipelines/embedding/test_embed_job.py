@@ -321,7 +321,6 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
     ("changes", "message"),
     [
         ({"dtype": "int4"}, "unknown dtype 'int4': choose one of float16, float32, int8"),
-        ({"workers": -1}, "workers is -1"),
         ({"backend": "onnx"}, "unknown backend 'onnx': choose one of auto, openvino, torch"),
         ({"on_long": "cut"}, "unknown on_long 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),

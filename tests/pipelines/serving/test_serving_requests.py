@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.embedding.quantization import shorten
 from pipelines.serving import requests
 from pipelines.serving.requests import RequestError, ServedModel, parse_request, render_answer
 
@@ -101,7 +100,9 @@ def test_an_answer_has_openais_shape_and_every_digit_also_in_base64(monkeypatch)
 
 
 def test_fewer_dimensions_have_unit_length_again_if_the_vector_had_it():
-    assert np.allclose(shorten(VECTORS, 2, True), [[0.6, 0.8], [1, 0]])
-    assert np.allclose(shorten(VECTORS, 2, False), VECTORS[:, :2])
+    for normalized, expected in ((True, [0.6, 0.8]), (False, [3 / 13, 4 / 13])):
+        model, request = replace(MODEL, normalized=normalized), parsed(input="a", dimensions=2)
+        (data,) = json.loads(render_answer(request, VECTORS[:1], 7, model))["data"]
+        assert np.allclose(data["embedding"], expected)
     answer = json.loads(render_answer(parsed(input=["a", "b"]), 2 * VECTORS, 7, MODEL))
     assert answer["data"][0]["embedding"] == (2 * VECTORS[0]).tolist(), "a whole one stays"
