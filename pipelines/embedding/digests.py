@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from pipelines.embedding.options import ID_COLUMN, OnLong
+from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import write_part
 from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER, PASSAGES_COLUMN
 from pipelines.reading.pieces import Piece
@@ -63,16 +63,17 @@ def _hash(data: bytes) -> bytes:
 
 
 def part_counts(
-    table: pa.Table, long: np.ndarray, duplicates: int, on_long: OnLong
+    table: pa.Table, long: np.ndarray, duplicates: int, options: EmbedOptions
 ) -> Counter[str]:
     """Return the counts of a part of N rows. long: (N,), as in its file of digests."""
-    passages = PASSAGES_COLUMN in table.column_names
+    # Without --passages, a column of that name is one of the input's, of any type.
+    passages = pc.list_flatten(table[PASSAGES_COLUMN]) if options.passages else ()
     return Counter(
         rows=len(table),
-        passages=len(pc.list_flatten(table[PASSAGES_COLUMN])) if passages else 0,
+        passages=len(passages),
         duplicates=duplicates,
-        truncated=int(long.sum()) if on_long == "truncate" else 0,
-        split=int(long.sum()) if on_long == "split-mean" else 0,
+        truncated=int(long.sum()) if options.on_long == "truncate" else 0,
+        split=int(long.sum()) if options.on_long == "split-mean" else 0,
     )
 
 

@@ -23,7 +23,7 @@ from pipelines.embedding.digests import (
 )
 from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.manifest import VOCABULARY_KEYS
-from pipelines.embedding.options import ID_COLUMN, EmbedOptions, OnLong
+from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
 from pipelines.reports.values import shortened
 from pipelines.searching.embeddings import Embeddings
@@ -147,7 +147,7 @@ def finish_update(
         "gone": gone,
     }
     keep = options.keep_gone and gone
-    kept = _keep_gone(earlier, present, work, shards, options.on_long) if keep else Counter[str]()
+    kept = _keep_gone(earlier, present, work, shards, options) if keep else Counter[str]()
     return counts, kept
 
 
@@ -156,7 +156,7 @@ def _keep_gone(
     present: pa.ChunkedArray,
     work: ResumableOutput,
     shards: int,
-    on_long: OnLong,
+    options: EmbedOptions,
 ) -> Counter[str]:
     """Write the rows whose ids are not `present` to parts of their own; return their counts."""
     total: Counter[str] = Counter()
@@ -169,7 +169,7 @@ def _keep_gone(
         new = f"part-{block_name(shards, number)}.parquet"
         table = pq.read_table(earlier.folder / DATA_FOLDER / name).filter(left)
         long = described["long"].to_numpy()
-        counts = part_counts(table, long, 0, on_long)
+        counts = part_counts(table, long, 0, options)
         kept = PartDigests(described["digest"].to_pylist(), long, f"kept {name}", counts)
         write_described_part(work.output, work.scratch, new, table, kept)
         total.update(counts, taken_over=len(table))

@@ -165,7 +165,7 @@ class BlockEmbedder:
         ids = [piece.ids[place] for place in made.rows]
         passthrough = [[values[n] for n in made.rows] for values in piece.passthrough]
         table = self._task.storage.table(ids, passthrough, made)
-        of_part = part_counts(table, made.long, made.duplicates, self._task.options.on_long)
+        of_part = part_counts(table, made.long, made.duplicates, self._task.options)
         described = PartDigests(given, made.long, whole, of_part)
         write_described_part(self._output, self._scratch, name, table, described)
         counts.update(of_part)

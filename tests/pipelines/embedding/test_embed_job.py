@@ -160,10 +160,16 @@ def test_a_parquet_file_is_opened_once_before_its_rows_are_read(tmp_path, bert_f
 
 
 def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
-    (tmp_path / "a.jsonl").write_text('{"text": "A man", "n": 3}\n{"text": "oil"}\n')
-    (tmp_path / "b.csv").write_text("n,text\n4,Two dogs\n")
-    job("out", "[ab].*", keep=("n",))
-    assert rows_of(tmp_path / "out")["n"].fillna("none").tolist() == ["3", "none", "4"]
+    """Also one that has the name of the column of `--passages`."""
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "A man", "n": 3, "passages": [7]}\n{"text": "oil"}\n'
+    )
+    (tmp_path / "b.csv").write_text("n,text,passages\n4,Two dogs,many\n")
+    result = job("out", "[ab].*", keep=("n", "passages"))
+    kept = rows_of(tmp_path / "out").fillna("none")
+    assert kept["n"].tolist() == ["3", "none", "4"]
+    assert kept["passages"].tolist() == ["[7]", "none", "many"]
+    assert "passages" not in result
 
 
 @pytest.mark.parametrize(
