@@ -103,6 +103,8 @@ class SearchOptions:
                 raise UserError(
                     f"query {number} is {text!r}, an empty text: give words to look for"
                 )
+            if text != text.encode(errors="replace").decode():
+                raise UserError(f"query {number} is {text!r}, which is not UTF-8: give valid text")
 
 
 @dataclass(frozen=True)
