@@ -54,6 +54,7 @@ class Progress:
         self._done_before = 0
         self._last = float("-inf")
         self._width = 0
+        self._line = ""
         self._terminal = self.stream.isatty()
 
     def start_at(self, done: int) -> None:
@@ -88,8 +89,9 @@ class Progress:
             self.stream.write("\r" + line.ljust(self._width) + ("\n" if keep else ""))
             self._width = 0 if keep else len(line)
             _state.open_line = None if keep else self.stream
-        else:
+        elif line != self._line:  # the last line of a stage may have been shown just before
             self.stream.write(line + "\n")
+        self._line = line
         self.stream.flush()
 
 

@@ -81,6 +81,13 @@ def test_the_time_left_counts_from_the_first_block(tmp_path, capsys):
     assert re.search(r"rows 27/54 .* 1:4\d left", capsys.readouterr().err)
 
 
+def test_the_last_line_is_not_repeated_in_a_log(tmp_path, capsys):
+    ledger = BlockLedger(tmp_path)
+    with _shown_progress(plan(STREAM), ledger):
+        record(tmp_path, 0, 0, read=27)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_rows_are_known_unless_a_file_must_be_read():
     assert expected_rows(plan(PARQUET, LINES)) == 54
     assert expected_rows(plan(LINES, STREAM)) is None
