@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from cotbert_core.choices import Attention, Backend
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.choices import Attention
+from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, Option
@@ -119,9 +119,6 @@ class EmbedOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
-        for name, choices in (("dtype", Dtype), ("on_long", OnLong), ("backend", Backend)):
-            if getattr(self, name) not in get_args(choices):
-                raise unknown(name, getattr(self, name), get_args(choices))
         if self.backend == "openvino" and self.attention != "auto":
             raise UserError(
                 f"attention is {self.attention!r}, and backend {self.backend!r} has its own "

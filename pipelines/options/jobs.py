@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SCORES, TRAINING, Option
@@ -47,10 +47,6 @@ class ExportOptions:
             group=MODEL,
         ),
     ] = False
-
-    def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise unknown("format", self.format, get_args(Format))
 
 
 @dataclass(frozen=True)

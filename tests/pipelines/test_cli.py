@@ -130,6 +130,7 @@ def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
         ("embed m --input a --output b --workers 2 x", "unrecognized arguments: x; see `cotbert e"),
         ("prepare --input a --encoder b --output c --on-invalid stop", "invalid choice: 'stop'"),
         ("embed m --input a --output b --dtype int4", "invalid choice: 'int4'"),
+        ("export m --output b --format gguf", "invalid choice: 'gguf'"),
         ("embed m --input a --output b --workers two", "argument --workers: invalid int value"),
         ("embed m --input a --output s3://b/c", "--output: 's3://b/c' is an address: give a path"),
         ("submit --address http://a -- index v --output gs://b/c", "--output: 'gs://b/c' is an"),

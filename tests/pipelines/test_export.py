@@ -125,13 +125,11 @@ def test_a_graph_that_differs_is_not_left_behind(bert_folder, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_taken_output_a_missing_extra_and_an_unknown_format(bert_folder, tmp_path, monkeypatch):
+def test_a_taken_output_and_a_missing_extra(bert_folder, tmp_path, monkeypatch):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").write_text("mine")
     with pytest.raises(UserError, match="already holds something"):
         export(ExportOptions(bert_folder, "onnx"), tmp_path / "taken")
-    with pytest.raises(UserError, match="unknown format 'gguf': choose one of folder, onnx"):
-        ExportOptions(bert_folder, "gguf")
     for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx")):
         monkeypatch.setattr(util, "find_spec", lambda name, there=present: name == there or None)
         with pytest.raises(UserError, match=f"needs {missing}: install with pip install 'onnx>"):
