@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.choices import Backend
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import Precision
 from pipelines.runtime import ray_private
 from pipelines.runtime.inference import for_inference, set_threads
 from pipelines.runtime.placement import use_own_device
+from pipelines.serving.options import ServeOptions
 
 # Forward passes per full batch: enough to sort its texts by length, without delaying the next batch
 # for long.
 FORWARD_PASSES = 8
 
 
-@dataclass(frozen=True)
-class ReplicaTask:
-    """The configuration of a replica. model: folder or hub name."""
-
-    model: str
-    template: str | None
-    readout: str | None
-    precision: Precision
-    threads: int
-    backend: Backend = "torch"
-
-
 class EncoderReplica:
-    """Encode batches of texts, one at a time."""
+    """Encode batches of texts, one at a time.
 
-    def __init__(self, task: ReplicaTask) -> None:
+    options.model: folder or hub name. options.backend: the library that was chosen, not auto.
+    """
+
+    def __init__(self, options: ServeOptions, threads: int) -> None:
         ray_private.keep_replica_on_loopback()
         use_own_device()
-        set_threads(task.threads)
-        self._threads = task.threads
-        encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
-        if task.backend == "torch":
+        set_threads(threads)
+        self._threads = threads
+        encoder = SentenceEncoder.from_pretrained(options.model, options.template, options.readout)
+        if options.backend == "torch":
             # Of 32 waiting texts, padding to the longest would be a third of the tokens.
             encoder.backbone = encoder.backbone.packed()
-        self._encoder = for_inference(encoder, task.backend, task.precision)
+        self._encoder = for_inference(encoder, options.backend, options.precision)
         self._for_queries = self._encoder.for_queries or self._encoder
-        self._precision = task.precision
+        self._precision = options.precision
         self._one_at_a_time = asyncio.Lock()
         self._encode(["A first batch takes longer than others."], queries=False)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.runtime.ray_session import names_cluster
 from pipelines.runtime.worker_resources import worker_pool
-from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
+from pipelines.serving.encoder_replica import EncoderReplica
 from pipelines.serving.options import ServeOptions
 
 # Concurrent batches of a replica. On a GPU the next one is transferred while one is encoded. On a
@@ -59,18 +59,13 @@ class Replicas:
 
 
 @contextmanager
-def running_replicas(model: str, options: ServeOptions, verbose: bool) -> Iterator[Replicas]:
-    """Start the replicas of a model on the Ray session, and end them after the block.
-
-    options.backend: the library that was chosen, not auto.
-    """
+def running_replicas(options: ServeOptions, verbose: bool) -> Iterator[Replicas]:
+    """Start the replicas on the Ray session, and end them after the block."""
     from ray import serve
 
     _quieten(verbose)
     count, resources, threads = worker_pool(options.replicas, on_gpus=options.backend == "torch")
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU
-    how = options.precision, threads, options.backend
-    task = ReplicaTask(model, options.template, options.readout, *how)
     # A unique name, since a cluster may have other applications.
     name = f"cotbert-{secrets.token_hex(4)}"
     serve.start(proxy_location="Disabled")
@@ -82,7 +77,7 @@ def running_replicas(model: str, options: ServeOptions, verbose: bool) -> Iterat
             max_ongoing_requests=batches,
             ray_actor_options=resources,
         )
-        handle = serve.run(deployment.bind(task), name=name, route_prefix=None)
+        handle = serve.run(deployment.bind(options, threads), name=name, route_prefix=None)
         yield Replicas(handle, name, count, batches * count)
     finally:
         # A private Ray ends as a whole; a cluster keeps Serve if others use it.

@@ -48,7 +48,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     with (
         bound_socket(options.host, options.port) as listener,
         ray_session(verbose),
-        running_replicas(model, replace(options, backend=backend), verbose) as replicas,
+        running_replicas(replace(options, model=model, backend=backend), verbose) as replicas,
     ):
         batching = Batching(
             batch_tokens=options.batch_tokens or replicas.batch_tokens(),

@@ -21,7 +21,9 @@ from pipelines.cli import main
 from pipelines.evaluating import quantizing as job
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.scoring import Scored
-from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
+from pipelines.serving import encoder_replica
+from pipelines.serving.encoder_replica import EncoderReplica
+from pipelines.serving.options import ServeOptions
 
 WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
 
@@ -62,7 +64,9 @@ def quantize(files, model, output, *more):
 
 
 @pytest.mark.real
-def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, capsys):
+def test_the_folder_is_the_model_with_a_graph_beside_it(
+    files, model, tmp_path, monkeypatch, capsys
+):
     output = tmp_path / "fast"
     assert quantize(files, model, output) == 0
     facts = json.loads((output / "int8" / "quantization.json").read_text())
@@ -85,9 +89,11 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, 
     told = capsys.readouterr().out
     sentence = f"Spearman of pairs-all: {before:.2f} before, {after:.2f} in int8"
     assert all(sentence in text for text in (card, told))
-    # `serve` runs the graph too.
-    task = ReplicaTask(str(output), None, None, "auto", torch.get_num_threads(), "openvino")
-    served, _ = EncoderReplica(task)._encode(others, queries=False)
+    # `serve` runs the graph too, in a process of Ray's, which these functions would start here.
+    monkeypatch.setattr(encoder_replica, "use_own_device", lambda: None)
+    monkeypatch.setattr(encoder_replica.ray_private, "keep_replica_on_loopback", lambda: None)
+    replica = EncoderReplica(ServeOptions(str(output), backend="openvino"), torch.get_num_threads())
+    served, _ = replica._encode(others, queries=False)
     np.testing.assert_allclose(served, fast, atol=1e-6)
 
 
