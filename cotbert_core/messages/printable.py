@@ -24,3 +24,8 @@ def printable(text: object) -> str:
     Newlines, tabs and the letters of every script, such as Hebrew and Arabic, are not changed.
     """
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters, which ends in three full stops if it was cut."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

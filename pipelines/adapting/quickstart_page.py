@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
+from cotbert_core.messages.printable import shortened
 from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.outcome import score_words, sentences
@@ -15,7 +16,6 @@ from pipelines.adapting.report import changed_section
 from pipelines.evaluating.changed_queries import LONGEST
 from pipelines.evaluating.scoring import FOUND_FIRST, score_of
 from pipelines.reports import html_page
-from pipelines.reports.values import shortened
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import clock, table
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, first_line
+from cotbert_core.messages.printable import shortened
 from pipelines.embedding.blocks import BlockLedger, block_name
 from pipelines.embedding.digests import (
     PartDigests,
@@ -25,7 +26,6 @@ from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.manifest import VOCABULARY_KEYS
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
-from pipelines.reports.values import shortened
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.resumable_output import ResumableOutput, locked_output
 

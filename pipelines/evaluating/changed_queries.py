@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.evaluation import HeldOut
-from pipelines.reports.values import shortened
+from cotbert_core.messages.printable import shortened
 
 EXAMPLES = 5
 # The number of characters of a document that are shown.

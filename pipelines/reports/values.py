@@ -1,4 +1,4 @@
-"""Values and texts as reports show them: values in the spelling of the command line."""
+"""Values as reports show them, in the spelling of the command line."""
 
 from __future__ import annotations
 
@@ -40,8 +40,3 @@ def _number(value: float, digits: int | None) -> str:
     if exponential and "." in mantissa:
         mantissa = mantissa.rstrip("0").rstrip(".")
     return f"{mantissa}e{int(exponent)}" if exponential else mantissa
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most `most` characters, which ends in three full stops if it was cut."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
