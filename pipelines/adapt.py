@@ -26,6 +26,7 @@ from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
     MERGED,
+    UNTOUCHED,
     Contender,
     choose,
     confirm,
@@ -173,7 +174,9 @@ def _run(
     winner = choose(contenders)
     others = [n for n in also if n != winner.name and _model(output, n).is_dir()]
     scored_too = [Contender(n, str(_model(output, n)), 0.0) for n in others]
-    shown = list(dict.fromkeys([contenders[0], winner, *scored_too]))
+    # The average is scored beside the trained encoder, which may forget more.
+    averages = [one for one in contenders if one.name == MERGED and winner.name != UNTOUCHED]
+    shown = list(dict.fromkeys([contenders[0], winner, *scored_too, *averages]))
     scores = evaluate_models(options, shown, corpus, output, run.key)
     chosen = confirm(winner, contenders[0], scores[0])
     save_model(chosen, output / MODEL)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
-from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
+from pipelines.adapting.choosing import MERGED, UNTOUCHED, Contender, choose
 from pipelines.adapting.options import NO_DOCUMENTS, AdaptOptions
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
@@ -100,7 +100,8 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         return [_nothing_better(result), *others]
     general = [(name, row) for name, row in result["table"].items() if name not in OWN_WORDS]
     own = _own_sentence(result, result["table"][FOUND_FIRST])
-    return [own, *others, *(_general_sentence(name, row) for name, row in general)]
+    said = [_general_sentence(name, row) for name, row in general]
+    return [own, *others, *said, *_average_sentences(result, dict(general))]
 
 
 def own_text(result: Mapping[str, Any]) -> str:
@@ -192,6 +193,22 @@ def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
         f"General text ({name}): Spearman {row['before']:.2f} before, {row['after']:.2f} after: "
         f"{_gap(row, 2)}."
     )
+
+
+def _average_sentences(
+    result: Mapping[str, Any], general: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the scores of the average with the untouched encoder, if the chosen one has lost
+    general text beyond chance."""
+    lost = [name for name, row in general.items() if (row.get("high") or 0.0) < 0]
+    if not lost or result["chosen"] == MERGED:
+        return []
+    average = result["models"][MERGED]
+    kept = ", ".join(f"{score_of(average[name]):.2f} on {name}" for name in lost)
+    return [
+        f"The average of its weights and the untouched ones, merged/, has {kept}, and finds "
+        f"{score_of(average[FOUND_FIRST]):.1f} % first."
+    ]
 
 
 def _gap(row: Mapping[str, Any], digits: int) -> str:

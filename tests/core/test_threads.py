@@ -82,6 +82,8 @@ def test_vectors_are_those_of_one_thread(two_threads, bert_folder, precision):
 def test_torch_gets_no_more_threads_than_openmp_starts(
     two_threads, monkeypatch, variables, expected
 ):
+    for name in ("OMP_THREAD_LIMIT", "OMP_DYNAMIC"):
+        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     keep_threads_started()

@@ -112,6 +112,22 @@ def test_a_gain_is_said_with_its_interval_and_what_general_text_lost():
     )
 
 
+@pytest.mark.parametrize(
+    ("high", "chosen"), [(-0.1, "denosent-rest"), (0.1, "denosent-rest"), (-0.1, "merged")]
+)
+def test_what_the_average_keeps_of_general_text_is_said_if_the_chosen_encoder_lost_some(
+    high, chosen
+):
+    made = result(chosen)
+    made["table"]["pairs-test"] = compared(73.8, 71.9, -1.9, -3.7, high)
+    made["models"]["merged"] = {**scores(55.0, 60.0), "pairs-test": {"spearman": 73.0}}
+    said = (
+        "The average of its weights and the untouched ones, merged/, has 73.00 on pairs-test, and "
+        "finds 55.0 % first."
+    )
+    assert (said == sentences(made)[-1]) == (high < 0 and chosen != "merged")
+
+
 def test_sentences_without_documents_are_said_to_be_searched_by_their_halves():
     table = {k: row for k, row in result()["table"].items() if k != "held-out-with-keywords"}
     made = result() | {"documents": {"by": "none", "held_out": 20}, "table": table}
