@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotbert_core.errors import UserError
+
 # Rows ranked at a time: with a corpus of 10,000 sentences their indices take 80 MB.
 ROWS = 1024
 
@@ -22,7 +24,9 @@ class Ranking:
 
     @classmethod
     def fit(cls, vectors: np.ndarray) -> Ranking:
-        """Return the ranking by a corpus with these vectors (n, D)."""
+        """Return the ranking by a corpus with these vectors (n, D); UserError unless n > 1."""
+        if len(vectors) < 2:
+            raise UserError(f"the corpus to rank by has {len(vectors)} sentence: give at least 2")
         return cls(_unit(vectors))
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:

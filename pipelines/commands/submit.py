@@ -113,6 +113,11 @@ def _check(given: Submit) -> None:
     known = given.status or given.logs or given.stop
     if known and given.command:
         raise UserError("--status, --logs and --stop take no command: leave one out")
+    if known and (given.name or given.env or given.may_grow or given.no_wait):
+        raise UserError(
+            "--name, --env, --may-grow and --no-wait are for a new job: leave them out, or "
+            "leave out --status, --logs and --stop"
+        )
     if not known and not given.command:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
 

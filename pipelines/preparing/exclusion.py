@@ -85,7 +85,9 @@ def read_exclusion(inputs: Sequence[str]) -> Exclusion:
 def _files(item: str) -> list[Path]:
     path = Path(item).expanduser().absolute()
     if path.is_dir():
-        found = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in SUFFIXES]
+        # Hidden files are left out, as by --input: those that macOS keeps beside a file are binary.
+        seen = (p for p in path.rglob("*") if "/." not in str(p)[len(str(path)) :])
+        found = [p for p in seen if p.is_file() and p.suffix.lower() in SUFFIXES]
         outside = set(leading_out(str(path), [str(p) for p in found]))
         if outside:
             say_once(

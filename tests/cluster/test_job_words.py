@@ -53,7 +53,11 @@ def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
         with pytest.raises(SystemExit, match="2"):
             main(["submit", "--address", "http://127.0.0.1:1", "--", *wrong.split()])
         assert "; see `cotbert" in capsys.readouterr().err
-    for words, text in (("--status a -- recipes", "leave one out"), ("", "no command is given")):
+    for words, text in (
+        ("--status a -- recipes", "leave one out"),
+        ("--logs a --no-wait", "--no-wait are for a new job"),
+        ("", "no command is given"),
+    ):
         assert main(["submit", *words.split()]) == 2
         assert text in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from cotbert_core.errors import UserError
 from cotbert_core.readouts import Ranking, ranking
 
 
@@ -40,6 +41,11 @@ def test_lengths_do_not_matter(corpus, vectors):
     np.testing.assert_array_equal(by.apply(scaled), by.apply(vectors))
     by_length = np.argsort(vectors @ corpus.T, axis=1)
     assert (by_length != np.argsort(by.apply(vectors), axis=1)).any(), "premise: here they would"
+
+
+def test_a_corpus_of_one_sentence_is_refused(corpus):
+    with pytest.raises(UserError, match="has 1 sentence: give at least 2"):
+        Ranking.fit(corpus[:1])
 
 
 def test_equal_cosines_are_ranked_in_order():

@@ -56,6 +56,7 @@ FILES = {
         "STS.gs.txt": "4.5\n0\n\n",
         "correlation.pl": "this is no sentence",
         "STS.input.txt": "\t".join(SENTENCES),
+        ".hidden.txt": "this is no sentence",
     },
 }
 
