@@ -64,10 +64,12 @@ def search(options: SearchOptions) -> list[list[Match]]:
         hits = opened.nearest(queries, options.top)
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
-        keywords = None if source is None else keyword_scores_of(opened, options.queries, source)
-        weight = options.keyword_weight or keyword_weight(
-            encoder.backbone.name, passages=opened.has_passages
-        )
+        keywords, weight = None, KEYWORD_WEIGHT
+        if source is not None:
+            keywords = keyword_scores_of(opened, options.queries, source)
+            weight = options.keyword_weight or keyword_weight(
+                encoder.backbone.name, passages=opened.has_passages
+            )
         hits = nearest(opened, queries, options.top, keywords, weight)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)

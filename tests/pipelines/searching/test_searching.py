@@ -175,8 +175,11 @@ def test_keywords_get_the_weight_that_the_model_has(tmp_path, bert_folder, capsy
     def found(*words):
         return searched(capsys, folder, query, "--keywords", *words)
 
+    alone = searched(capsys, folder, query)
     save_keyword_weights(model, 0.05, 2.0)
     assert found() == found("--keyword-weight", "0.05") != found("--keyword-weight", "0.3")
+    (model / "search.json").write_text("[]")
+    assert searched(capsys, folder, query) == alone, "without keywords the file is not read"
 
 
 def test_a_search_of_passages_counts_the_best_one(tmp_path, bert_folder, capsys):
