@@ -21,7 +21,7 @@ from pathlib import Path
 from cotbert_core.errors import UserError
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, wide_encoding
-from pipelines.reading.locations import leading_out, say_once, suffixes
+from pipelines.reading.locations import is_hidden, leading_out, say_once, suffixes
 from pipelines.runtime.progress import say
 
 HIT = "hit."
@@ -85,8 +85,7 @@ def read_exclusion(inputs: Sequence[str]) -> Exclusion:
 def _files(item: str) -> list[Path]:
     path = Path(item).expanduser().absolute()
     if path.is_dir():
-        # Hidden files are left out, as by --input: those that macOS keeps beside a file are binary.
-        seen = (p for p in path.rglob("*") if "/." not in str(p)[len(str(path)) :])
+        seen = (p for p in path.rglob("*") if not is_hidden(str(p), str(path)))
         found = [p for p in seen if p.is_file() and p.suffix.lower() in SUFFIXES]
         outside = set(leading_out(str(path), [str(p) for p in found]))
         if outside:

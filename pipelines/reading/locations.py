@@ -63,9 +63,10 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
-        hidden = "/." in name[len(_before_wildcard(name)) :]  # the glob names hidden files
+        folder = _before_wildcard(name)
+        hidden = is_hidden(name, folder)  # the glob names hidden files
         usable = [path for path in usable if not _is_held_out(path, found)]
-        usable = [path for path in usable if hidden or not _is_hidden(path, name)]
+        usable = [path for path in usable if hidden or not is_hidden(path, folder)]
     # A link that the user gives as input is followed.
     outside = set() if single else set(leading_out(name, usable))
     usable = [path for path in usable if path not in outside]
@@ -89,10 +90,10 @@ def _is_held_out(path: str, found: Sequence[str]) -> bool:
     return name == HELD_OUT_FILE and any(f"{home}/{FIRST_PART}" in found for home in homes)
 
 
-def _is_hidden(path: str, item: str) -> bool:
-    """Return whether a file, or a folder in which it lies below the item's, begins with a dot: an
+def is_hidden(path: str, folder: str) -> bool:
+    """Return whether a file, or a folder in which it lies below this one, begins with a dot: an
     editor's checkpoint, or what macOS keeps beside a file."""
-    return "/." in path[len(_before_wildcard(item)) :]
+    return "/." in path[len(folder) :]
 
 
 @lru_cache
