@@ -57,7 +57,7 @@ def as_encoder(method):
 
 
 def random_rows(lengths, seed=0):
-    """Rows of tokens from 5 to 999, each of which stands once in a row."""
+    """Rows of tokens from 5 to 999, none of them twice in a row."""
     random = np.random.default_rng(seed)
     return Ragged.from_lists([5 + random.permutation(995)[:n] for n in lengths])
 

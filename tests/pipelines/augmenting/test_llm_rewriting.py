@@ -169,8 +169,8 @@ def test_or_stops_the_job_if_that_is_asked_for():
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row(concurrency):
-    """The first rows are answered, then none is: the rows without an answer stay to be asked, but
-    those that failed while an answer was awaited beside them."""
+    """Only the first rows are answered. A row counts as failed if another one was answered after
+    it failed; all others are requested again when the job continues."""
 
     def reply(sentence, number):
         return answer(paraphrase(sentence)) if sentence in early else (500, {}, "")
