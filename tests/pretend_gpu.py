@@ -106,6 +106,14 @@ def to(self, *args, **kwargs):
     return real_to(self.cpu(), dtype) if here else outer(real_to(self.detach(), dtype, copy=True))
 
 
+def pin_memory(self):
+    """Tensor.pin_memory: CUDA's refuses a tensor with elements at one place, as `expand` makes."""
+    if torch._debug_has_internal_overlap(self) == 1:
+        raise RuntimeError("more than one element refers to a single memory location")
+    self.pinned = True
+    return self
+
+
 def apply(module, function, recurse=True):
     """nn.Module._apply for weights that become PretendTensors; tied ones stay tied."""
     moved = {}
@@ -136,12 +144,13 @@ def pretended_gpu():
     cuda |= {"get_device_capability": lambda _: (9, 0), "manual_seed_all": gpu.seed}
     cuda |= {"get_rng_state": lambda *_: gpu.state.clone(), "set_device": lambda _: None}
     cuda |= {"set_rng_state": lambda state, *_: setattr(gpu, "state", state.clone())}
+    cuda |= {"is_current_stream_capturing": lambda: False}  # a CUDA build asks the driver
     fakes = [(torch.cuda, name, fake) for name, fake in cuda.items()]
     fakes += [(torch, name, partial(make, getattr(torch, name))) for name in FACTORIES]
     fakes += [(torch, "autocast", lambda device_type, *a, **k: real_autocast("cpu", *a, **k))]
     fakes += [(Tensor, "to", to), (torch.nn.Module, "_apply", apply)]
     fakes += [(torch._C, "_InferenceMode", lambda mode: torch.no_grad())]  # it takes no subclass
-    fakes += [(Tensor, "pin_memory", lambda self: setattr(self, "pinned", True) or self)]
+    fakes += [(Tensor, "pin_memory", pin_memory)]
     group = "_group_tensors_by_device_and_dtype"  # all gradients are one group
     fakes += [(clip_grad, group, lambda g: {(g[0][0].device, g[0][0].dtype): (g, [])})]
     with ExitStack() as stack:

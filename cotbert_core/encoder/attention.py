@@ -26,11 +26,14 @@ PREFIXED = "prefixed-"
 FAMILIES = ("bert", "roberta", "xlm-roberta")
 
 
-def initial_attention(attention: Attention, device: torch.device) -> str:
-    """Return the attention implementation with which transformers loads an encoder."""
+def initial_attention(attention: Attention, device: torch.device) -> str | None:
+    """Return the attention implementation with which transformers loads an encoder.
+
+    None: transformers' own choice, `sdpa` for the families that have it (not MPNet and DeBERTa).
+    """
     if attention in ("eager", "sdpa"):
         return attention
-    return "sdpa" if device.type == "cuda" else "eager"
+    return None if device.type == "cuda" else "eager"
 
 
 def set_attention(model: Any, name: str, attention: Attention) -> str:
@@ -48,7 +51,7 @@ def set_attention(model: Any, name: str, attention: Attention) -> str:
         )
     chosen = PLAIN if attention == "auto" and model.device.type == "cpu" else attention
     if chosen not in (PLAIN, UNPADDED) or family not in FAMILIES:
-        return initial_attention(attention, model.device)
+        return attention_of(model)
     _register()
     model.set_attn_implementation(chosen)
     return chosen

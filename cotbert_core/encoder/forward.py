@@ -20,7 +20,6 @@ from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.gradient_cache import recomputed
 
-
 @dataclass(frozen=True)
 class EncoderBatch:
     """A batch of n rows on the encoder's device.
@@ -163,7 +162,7 @@ def attention_mask(backbone: Backbone, attended: Tensor) -> Tensor | None:
         backbone.attention in ("sdpa", UNPADDED) and backbone.model.config.model_type in FAMILIES
     )
     if supported and backbone.device.type == "cuda":
-        return attended[:, None, None, :].expand(-1, 1, attended.shape[1], -1)
+        return attended[:, None, None]  # torch repeats it for each query, on the device
     return attended.long()
 
 
