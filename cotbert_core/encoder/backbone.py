@@ -24,16 +24,14 @@ from cotbert_core.training.devices import current_device
 
 PLAIN_TOKENIZER = "plain_tokenizer"
 # Maximum tokens of a forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in
-# fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache). On a
-# GPU it must be small compared with a block of 8,192 rows, or long and short rows share a batch:
-# for Wikipedia lines 42 % was padding with 131,072 tokens, 18 % with 32,768 and 11 % with 16,384.
+# fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache).
 CPU_BATCH_TOKENS = 1024
-CUDA_BATCH_TOKENS = 16384
-# The fixed cost of a forward pass on a GPU, as the number of tokens that take as long: an estimate,
-# not measured, 150 kernels of 4 us at 2,000,000 tokens/s. 6,000 Wikipedia lines are then 15 batches
-# with 7 % padding; the fewest batches are 11 with 13 %. With 1,024 tokens, as on a CPU, it
-# is 1 % either way.
-CUDA_START_TOKENS = 1200
+CUDA_BATCH_TOKENS = 32768
+# The fixed cost of a forward pass on a GPU, as the number of tokens that take as long. Starting its
+# kernels takes the host 6 ms for all-MiniLM-L6-v2 and 12 for BERT-base, in which an H200 encodes
+# 22,000 and 14,000 tokens. It encoded 8,192 Wikipedia lines with all-MiniLM-L6-v2 1.6 times as fast
+# as with 16,384 and 1,200 tokens, with BERT-base 1.1 times, although 16 % is then padding, not 6.
+CUDA_START_TOKENS = 12000
 
 
 @dataclass
