@@ -21,6 +21,7 @@ import copied_models
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the tests compute on CPUs; benchmarks.gpu_check on GPUs
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Products this small gain nothing from threads and, where cores are shared, take 10 times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
