@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu_checks, gpu_jobs
+from benchmarks import gpu_checks, gpu_equality, gpu_jobs
 from benchmarks.gpu_checks import Check, Setup
 from benchmarks.harness import random_encoder, read_texts, text_parser
 from cotbert_core.encoder.locations import MINILM, MINILM_PACKAGE
@@ -27,6 +27,8 @@ from cotbert_core.training.devices import use_device
 PACKAGES = ("cotbert", "torch", "transformers", "ray", "numpy")
 CHECKS: dict[str, Callable[[Setup], Iterable[Check]]] = {
     "gradients": gpu_checks.gradients,
+    "methods": gpu_equality.methods,
+    "families": gpu_equality.families,
     "waits": gpu_checks.waits,
     "ddp": gpu_jobs.data_parallel,
     "attention": gpu_checks.attentions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from forked import Command
 from worker_pair import run_pair
 
-from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
+from benchmarks import gpu_check, gpu_checks, gpu_equality, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
+from cotbert_core.methods import METHODS
 from cotbert_core.training import devices, gradient_cache
 from pipelines.cli import main
 
@@ -45,6 +47,18 @@ def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
     loose = {"preserve_rng_state": False}
     monkeypatch.setattr(gradient_cache, "checkpoint", lambda *a, **k: real(*a, **k, **loose))
     assert failed(gpu_checks.gradients(setup)) == ["gradient in chunks, dropout, cot-bert"]
+
+
+@pytest.mark.real
+def test_methods_and_families_are_compared_with_the_cpu(setup, monkeypatch):
+    found = [*gpu_equality.methods(setup), *gpu_equality.families(setup)]
+    assert failed(found) == []
+    assert set(gpu_equality.ALL_METHODS) == set(METHODS) - {"tsdae"}
+    assert len(found) == len(gpu_equality.ALL_METHODS) + len(gpu_equality.FAMILIES)
+    real, calls = gpu_equality.gradient_of, count(1)
+    wrong_on_one = lambda *given: real(*given) * (1 + next(calls) % 2 / 1000)  # noqa: E731
+    monkeypatch.setattr(gpu_equality, "gradient_of", wrong_on_one)
+    assert len(failed(gpu_equality.methods(setup))) == len(gpu_equality.ALL_METHODS)
 
 
 @pytest.mark.real
