@@ -27,11 +27,11 @@ PLAIN_TOKENIZER = "plain_tokenizer"
 # fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache).
 CPU_BATCH_TOKENS = 1024
 CUDA_BATCH_TOKENS = 32768
-# The fixed cost of a forward pass on a GPU, as the number of tokens that take as long. Starting its
-# kernels takes the host 6 ms for all-MiniLM-L6-v2 and 12 for BERT-base, in which an H200 encodes
-# 22,000 and 14,000 tokens. It encoded 8,192 Wikipedia lines with all-MiniLM-L6-v2 1.6 times as fast
-# as with 16,384 and 1,200 tokens, with BERT-base 1.1 times, although 16 % is then padding, not 6.
-CUDA_START_TOKENS = 12000
+# The fixed cost of a forward pass on a GPU, as the number of tokens that take as long. An H200
+# encoded 8,192 Wikipedia lines 1.6 times as fast with all-MiniLM-L6-v2, and 1.2 times with
+# BERT-base, as with batches of 16,384 tokens and 1,200 for a start, although 11 % is then padding,
+# not 6. With 12,000 for a start, and 16 % padding, it was 1.05 and 0.97 times as fast as so.
+CUDA_START_TOKENS = 4000
 
 
 @dataclass

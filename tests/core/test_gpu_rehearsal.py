@@ -190,7 +190,7 @@ def test_budgets_fit_wikipedia():
         padded, whole = padding(lengths, budget, start_tokens)
         return padded / whole
 
-    assert share(CUDA_BATCH_TOKENS, CUDA_START_TOKENS) < 0.17 < 0.4 < share(131072, 0)
+    assert share(CUDA_BATCH_TOKENS, CUDA_START_TOKENS) < 0.12 < share(131072, 0)
 
 
 class Collisions(TorchDispatchMode):
