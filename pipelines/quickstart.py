@@ -27,6 +27,7 @@ from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.training.resources import gpus_there
 
 # CoT-BERT as published, and a sentence with the rest of its document as its positive: after ten
 # steps they found 44 % and 54 % of the dev queries first. `cotbert adapt` tries all candidates.
@@ -71,7 +72,8 @@ def adapt_options(options: QuickstartOptions) -> AdaptOptions:
     """Return the adaptation of the quickstart: few candidates, the first sentences as queries.
 
     It has two workers of one thread each: beside other work on two cores a step took them 3 to 6 s,
-    and one worker of two threads, which wait for each other in every operation, 8 to 20 s.
+    and one worker of two threads, which wait for each other in every operation, 8 to 20 s. On a
+    machine with one GPU it has one worker, which trains on it.
     """
     return AdaptOptions(
         (f"docstrings:{options.packages}",),
@@ -79,7 +81,7 @@ def adapt_options(options: QuickstartOptions) -> AdaptOptions:
         candidates=SHOWN,
         sentences=options.sentences,
         max_steps=options.steps,
-        workers=min(2, available_cores()),
+        workers=min(2, gpus_there() or available_cores()),
     )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import forked
 import pytest
 
+from pipelines import quickstart
 from pipelines.adapting.outcome import sentences
+from pipelines.options.jobs import QuickstartOptions
 from pipelines.quickstart import QUERIES
 
 pytestmark = [
@@ -41,6 +43,15 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     assert not re.search(r"\bray\b|pid=|WARN", job.stderr, re.I)
     check_report(tmp_path / "out" / "report.html")
     check_tracking(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cores", "workers"), [(0, 1, 1), (0, 16, 2), (1, 16, 1), (8, 64, 2)]
+)
+def test_each_worker_has_a_gpu_where_there_are_any(monkeypatch, gpus, cores, workers):
+    monkeypatch.setattr(quickstart, "gpus_there", lambda: gpus)
+    monkeypatch.setattr(quickstart, "available_cores", lambda: cores)
+    assert quickstart.adapt_options(QuickstartOptions()).workers == workers
 
 
 def check_report(path: Path) -> None:
