@@ -14,6 +14,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
@@ -144,10 +145,11 @@ def pretended_gpu():
     cuda |= {"get_device_capability": lambda _: (9, 0), "manual_seed_all": gpu.seed}
     cuda |= {"get_rng_state": lambda *_: gpu.state.clone(), "set_device": lambda _: None}
     cuda |= {"set_rng_state": lambda state, *_: setattr(gpu, "state", state.clone())}
-    cuda |= {"is_current_stream_capturing": lambda: False}  # a CUDA build asks the driver
     fakes = [(torch.cuda, name, fake) for name, fake in cuda.items()]
     fakes += [(torch, name, partial(make, getattr(torch, name))) for name in FACTORIES]
     fakes += [(torch, "autocast", lambda device_type, *a, **k: real_autocast("cpu", *a, **k))]
+    # With a CUDA build an optimizer's step asks the driver, which a machine without a GPU lacks.
+    fakes += [(Optimizer, "_accelerator_graph_capture_health_check", lambda _: None)]
     fakes += [(Tensor, "to", to), (torch.nn.Module, "_apply", apply)]
     fakes += [(torch._C, "_InferenceMode", lambda mode: torch.no_grad())]  # it takes no subclass
     fakes += [(Tensor, "pin_memory", pin_memory)]
