@@ -34,6 +34,7 @@ CHECKS: dict[str, Callable[[Setup], Iterable[Check]]] = {
     "attention": gpu_checks.attentions,
     "speed": gpu_checks.speed,
     "embedding": gpu_jobs.embedding,
+    "feeding": gpu_jobs.feeding,
     "runs": gpu_jobs.runs,
 }
 HEADER = ("check", "result", "limit", "")

@@ -51,7 +51,8 @@ class Setup:
     gpus: number of parallel workers; on a CPU the number of processes. encoder, batch: encoder and
     sentences per step of the numerical checks. large, large_batch, steps: encoder, sentences per
     step and steps of the speed checks. home: folder for files. run_steps: steps of a whole run,
-    which is killed after its first checkpoint; checkpoints are run_steps / 4 apart.
+    which is killed after its first checkpoint; checkpoints are run_steps / 4 apart. rows: number of
+    rows of each `cotbert embed`.
     """
 
     device: torch.device
@@ -64,6 +65,7 @@ class Setup:
     large_batch: int = 256
     steps: int = 30
     run_steps: int = 200
+    rows: int = 200_000
 
     @property
     def on_gpu(self) -> bool:

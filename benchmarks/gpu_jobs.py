@@ -28,11 +28,15 @@ from benchmarks.gpu_checks import (
     method_of,
     settings_for,
 )
+from benchmarks.preparing import recombine
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.devices import use_device
 from cotbert_core.training.distributed import in_parallel
+
+COTBERT = [sys.executable, "-m", "pipelines.cli"]
+WORKERS_PER_GPU = (1, 2, 4)
 
 
 def data_parallel(setup: Setup) -> Iterator[Check]:
@@ -112,6 +116,24 @@ class EmbedAll:
         }
 
 
+def feeding(setup: Setup) -> Iterator[Check]:
+    """Measure how fast `cotbert embed` is with one, two and four workers on each GPU.
+
+    A worker reads, tokenizes and writes beside the encoder, and may not keep a fast GPU busy.
+    """
+    text = setup.home / "rows.txt"
+    recombine(setup.texts, setup.rows, text)
+    for each in WORKERS_PER_GPU:
+        output = setup.home / f"embedded-{each}"
+        words = ["embed", setup.encoder, "--input", str(text), "--output", str(output)]
+        workers = ["--workers", str(each * setup.gpus)]
+        subprocess.run([*COTBERT, *words, *workers], check=True, stdout=sys.stderr)
+        result = json.loads((output / "result.json").read_text(encoding="utf-8"))
+        name = f"cotbert embed, {each} worker(s) per GPU, rows/s"
+        whole = result["rows"] == setup.rows
+        yield Check(name, f"{result['sentences_per_second']:.0f}", f"{setup.rows} rows", whole)
+
+
 def runs(setup: Setup) -> Iterator[Check]:
     """Check that a run with a profile and one that is killed and resumed have equal losses."""
     from pipelines.training.metrics_log import METRICS_FILE, read_rows
@@ -139,9 +161,8 @@ def _train_command(setup: Setup) -> list[str]:
     """Return the command of a training on this machine's docstrings, with one worker per GPU."""
     text, corpus = setup.home / "text.txt", setup.home / "corpus"
     text.write_text("\n".join(setup.texts), encoding="utf-8")
-    cotbert = [sys.executable, "-m", "pipelines.cli"]
     prepared = ["prepare", "--input", str(text), "--output", str(corpus)]
-    subprocess.run([*cotbert, *prepared, "--encoder", setup.encoder], check=True, stdout=sys.stderr)
+    subprocess.run([*COTBERT, *prepared, "--encoder", setup.encoder], check=True, stdout=sys.stderr)
     changes = {
         "max_steps": setup.run_steps,
         "eval_every": setup.run_steps // 4,
@@ -150,4 +171,4 @@ def _train_command(setup: Setup) -> list[str]:
     }
     train = ["train", "quickstart", "--corpus", str(corpus), "--encoder", setup.encoder]
     train += ["--workers", str(setup.gpus)]
-    return [*cotbert, *train, *sets(changes)]
+    return [*COTBERT, *train, *sets(changes)]

@@ -22,7 +22,7 @@ def setup(tmp_path, bert_folder, sentences, monkeypatch):
     """Two processes in place of GPUs, the tiny encoder in place of both."""
     monkeypatch.setattr(devices, "_chosen", None)
     texts = tuple(f"{a} {b}" for a in sentences for b in sentences)
-    small = {"batch": 6, "large_batch": 4, "steps": 1, "run_steps": 8}
+    small = {"batch": 6, "large_batch": 4, "steps": 1, "run_steps": 8, "rows": 300}
     return Setup(torch.device("cpu"), 2, bert_folder, bert_folder, texts, tmp_path, **small)
 
 
@@ -121,6 +121,17 @@ def test_actors_of_the_pool(setup):
 def in_this_ray(command, **_):
     """A whole command of `cotbert`, in this process and its Ray."""
     assert main(command[3:]) == 0
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
+def test_embedding_by_several_workers(setup, monkeypatch):
+    monkeypatch.setattr(gpu_jobs, "subprocess", SimpleNamespace(run=in_this_ray))
+    monkeypatch.setattr(gpu_jobs, "WORKERS_PER_GPU", (1,))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
+    found = list(gpu_jobs.feeding(setup))
+    assert failed(found) == []
+    assert float(found[0].result) > 0
 
 
 @pytest.mark.ray_local
