@@ -12,7 +12,7 @@ from pretend_gpu import PretendTensor, inner, pretended_gpu
 from torch.nn import functional
 from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import (
@@ -264,6 +264,18 @@ def test_vectors_are_those_of_the_cpu(bert_folder, sentences, monkeypatch, pooli
     assert gpu.waits["cpu"] == 2, "one for the vectors of each call"
     if way not in MASK_WAITS:
         assert gpu.waits.total() == 2, gpu.waits
+
+
+@pytest.mark.parametrize("family", ["mpnet", "deberta-v2"])
+def test_a_family_without_sdpa_is_opened_on_a_gpu(bert_folder, tmp_path, monkeypatch, family):
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = AutoConfig.for_model(family, vocab_size=1000, pad_token_id=0, **sizes)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(bert_folder).save_pretrained(tmp_path)
+    monkeypatch.setattr(devices, "_chosen", None)
+    with pretended_gpu():
+        backbone = load_backbone(str(tmp_path))
+    assert (backbone.device, backbone.attention) == (pretend_gpu.CUDA, "eager")
 
 
 @pytest.mark.parametrize("name", FEATURES)
