@@ -58,7 +58,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
         )
         max_body = options.max_body_mb * 1_000_000
         service = Service(served, replicas.encode, replicas.running, token, max_body, batching)
-        listener.listen(BACKLOG)  # connections are accepted from now on
+        listen(listener, options.host, options.port)
         say(
             f"serving {options.model} ({served.dimension} dimensions, {replicas.count} "
             f"replica{'' if replicas.count == 1 else 's'}) at {_address(listener)}"
@@ -86,7 +86,10 @@ def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backen
 
 @contextmanager
 def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket bound to the address, not yet listening; UserError if it is taken."""
+    """Yield a socket bound to the address, not yet listening; UserError if it is taken.
+
+    Two services that start at once can both bind it: `listen` refuses the second.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -97,11 +100,23 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listener.bind(address)
         except OSError as error:
-            raise UserError(
-                f"the service cannot listen at {host!r}, port {port} ({error.strerror}): give "
-                "another --port or --host"
-            ) from None
+            raise _taken(host, port, error) from None
         yield listener
+
+
+def listen(listener: socket.socket, host: str, port: int) -> None:
+    """Accept connections from now on; UserError if another service listens there meanwhile."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise _taken(host, port, error) from None
+
+
+def _taken(host: str, port: int, error: OSError) -> UserError:
+    return UserError(
+        f"the service cannot listen at {host!r}, port {port} ({error.strerror}): give "
+        "another --port or --host"
+    )
 
 
 def _address(listener: socket.socket) -> str:

@@ -12,7 +12,7 @@ from pipelines.serving.access_token import find_access_token
 from pipelines.serving.limits import Admission
 from pipelines.serving.options import ServeOptions, is_loopback
 from pipelines.serving.requests import RequestError
-from pipelines.serving.service import bound_socket
+from pipelines.serving.service import bound_socket, listen
 
 TOKEN = "a-token-of-thirty-two-characters"
 
@@ -48,6 +48,15 @@ def test_a_port_that_is_taken_is_refused():
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"port {port} .*: give another --port"):
             bound_socket("127.0.0.1", port).__enter__()
+
+
+def test_of_two_services_that_start_at_once_the_second_is_refused():
+    with bound_socket("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with bound_socket("127.0.0.1", port) as second:
+            listen(first, "127.0.0.1", port)
+            with pytest.raises(UserError, match=f"port {port} .*: give another --port"):
+                listen(second, "127.0.0.1", port)
 
 
 def test_loopback():
