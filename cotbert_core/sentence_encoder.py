@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -162,7 +163,6 @@ class SentenceEncoder:
             empty_blank=self.pooling.empty_blank,
         )
 
-    @torch.inference_mode()
     def encode_tokens(
         self,
         ids: Ragged,
@@ -177,10 +177,20 @@ class SentenceEncoder:
         """
         if not len(ids):
             return np.zeros((0, self.dimension), dtype)
-        vectors = self.vectors(ids, batch_tokens, precision)
-        if self.pooling.normalize if normalize is None else normalize:
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        with self._without_gradient():
+            vectors = self.vectors(ids, batch_tokens, precision)
+            if self.pooling.normalize if normalize is None else normalize:
+                vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)
+
+    def _without_gradient(self) -> AbstractContextManager[None]:
+        """Return inference mode on a CPU, and on a GPU no_grad.
+
+        In inference mode autocast casts all weights again in each batch. On a CPU that is faster
+        than keeping them (a short text takes 16 ms, else 25), on a GPU it is 74 kernels more.
+        """
+        on_gpu = self.backbone.device.type == "cuda"
+        return torch.no_grad() if on_gpu else torch.inference_mode()
 
     def vectors(
         self, ids: Ragged, batch_tokens: int | None = None, precision: Precision = "auto"

@@ -266,6 +266,32 @@ def test_vectors_are_those_of_the_cpu(bert_folder, sentences, monkeypatch, pooli
         assert gpu.waits.total() == 2, gpu.waits
 
 
+class Casts(TorchDispatchMode):
+    """weights: the casts of square matrices."""
+
+    weights = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        cast = func._schema.name in ("aten::_to_copy", "aten::to")  # `to` in inference mode
+        self.weights += cast and args[0].shape == (64, 64)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_gpu_encodes_in_a_mode_in_which_weights_are_cast_once(
+    bert_folder, sentences, monkeypatch
+):
+    layer, found = torch.nn.Linear(64, 64), []
+    for mode in (torch.inference_mode, torch.no_grad):
+        with Casts() as casts, mode(), torch.autocast("cpu", torch.bfloat16):
+            for _ in range(3):
+                layer(torch.ones(1, 64))
+        found.append(casts.weights)
+    assert found == [3, 1], "premise: autocast keeps cast weights, but not in inference mode"
+    monkeypatch.setattr(torch, "inference_mode", None)
+    with pretended_gpu():
+        SentenceEncoder.from_pretrained(bert_folder, readout="mean").encode(sentences)
+
+
 @pytest.mark.parametrize("family", ["mpnet", "deberta-v2"])
 def test_a_family_without_sdpa_is_opened_on_a_gpu(bert_folder, tmp_path, monkeypatch, family):
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
