@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.method_table import ALL_METHODS
 from cotbert_core.encoder import forward
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.evaluation.pairs import cosines
@@ -30,15 +31,8 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.step import make_optimizer, train_step
 
-ALONE = {"templates.positive": None, "templates.negative": None}
-METHODS: dict[str, dict[str, Any]] = {
-    "cot-bert": {},
-    "promptbert": {"method.name": "promptbert", "templates.negative": None},
-    "promptbert-supervised": {"method.name": "promptbert-supervised", **ALONE},
-    "optiprompt": {"method.name": "optiprompt", **ALONE},
-    "denosent": {"method.name": "denosent", "templates.anchor": "denosent", **ALONE},
-    "simcse": {"method.name": "simcse", "templates.anchor": None, **ALONE},
-}
+PAPERS = ("cot-bert", "promptbert", "promptbert-supervised", "optiprompt", "denosent", "simcse")
+METHODS = {name: ALL_METHODS[name] for name in PAPERS}
 # Relative limits: a GPU adds numbers in any order, which changes the last bits of fp32.
 GRADIENT_LIMIT, COSINE_LIMIT, LOSS_LIMIT = 1e-4, 0.999, 1e-2
 WAIT_LIMIT = 1
@@ -87,9 +81,12 @@ def below(name: str, value: float, limit: float) -> Check:
 
 
 def settings_for(encoder: str, batch: int, **changes: Any) -> TrainSettings:
+    few = {"batch_size": batch, "precision": "fp32", "dropout": 0.1}
+    settings = override(TrainSettings(encoder=encoder), few | changes)
+    if not hasattr(settings.method, "temperature"):
+        return settings
     # This temperature keeps the loss away from 0 for untrained encoders too.
-    few = {"batch_size": batch, "precision": "fp32", "dropout": 0.1, "method.temperature": 0.5}
-    return override(TrainSettings(encoder=encoder), few | changes)
+    return override(settings, {"method.temperature": 0.5})
 
 
 def method_of(settings: TrainSettings) -> Method:

@@ -9,10 +9,8 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from benchmarks.gpu_checks import (
-    ALONE,
     COSINE_LIMIT,
     GRADIENT_LIMIT,
-    METHODS,
     Check,
     Setup,
     apart,
@@ -21,6 +19,7 @@ from benchmarks.gpu_checks import (
     gradient_of,
     settings_for,
 )
+from benchmarks.method_table import ALL_METHODS
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -42,20 +41,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "electra": {**LAYERS, "embedding_size": 32},
     "mpnet": LAYERS,
 }
-# The systems that the papers compare theirs with, except TSDAE, which needs another package.
-BASELINES = ("arccse", "consert", "dclr", "diffcse", "esimcse", "pcl", "promcse", "rankcse")
-BARE = {"templates.anchor": None, **ALONE}
-ALL_METHODS: dict[str, dict[str, Any]] = METHODS | {
-    **{name: {"method.name": name, **BARE} for name in (*BASELINES, "mlm")},
-    "sncse": {"method.name": "sncse", "templates.negative": None},
-}
-SECOND_ENCODERS = {"dclr": "complement", "diffcse": "generator", "rankcse": "teacher"}
+# All but TSDAE, which needs another package.
+COMPARED = tuple(name for name in ALL_METHODS if name != "tsdae")
 
 
 def methods(setup: Setup) -> Iterator[Check]:
     """Check the gradient of each method in its first step, without dropout."""
     encoder = small_encoder(setup, "bert")
-    for name in ALL_METHODS:
+    for name in COMPARED:
         settings = method_settings(name, encoder, setup.batch)
         pair = on_both(setup, lambda s=settings: gradient_of(s, batch_of(setup, setup.batch)))
         yield below(f"gradient and that of the CPU, {name}", apart(*pair), GRADIENT_LIMIT)
@@ -66,12 +59,8 @@ def method_settings(name: str, encoder: str, batch: int) -> TrainSettings:
     changes = ALL_METHODS[name] | {"dropout": 0.0}
     if name == "denosent":
         changes |= {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
-    if name in SECOND_ENCODERS:
-        changes[f"method.{SECOND_ENCODERS[name]}"] = encoder
-    if name == "mlm":  # it has no temperature
-        fixed = {"batch_size": batch, "precision": "fp32"}
-        return override(TrainSettings(encoder=encoder), fixed | changes)
-    return settings_for(encoder, batch, **changes)
+    settings = settings_for(encoder, batch, **changes)
+    return override(settings, {f"method.{n}": encoder for n in settings.method.encoders[:1]})
 
 
 def families(setup: Setup) -> Iterator[Check]:

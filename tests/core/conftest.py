@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.methods.decoder import Decoder
@@ -17,7 +18,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from tests.core.method_table import BARE, make_start
+from tests.core.method_table import make_start
 from tests.core.slow_reference import wide_head
 
 # The settings of a run that tests change; all others are of its method.

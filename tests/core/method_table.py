@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from benchmarks.method_table import ALL_METHODS
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -12,34 +13,15 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 
-ALONE = {"templates.positive": None, "templates.negative": None}
-BARE = {"templates.anchor": None, **ALONE}
-METHODS = {
-    "cot-bert": {},
+METHODS = ALL_METHODS | {
     "cot-bert frozen bias": {"method.freeze_bias": True},
-    "promptbert": {"method.name": "promptbert", "templates.negative": None},
-    "promptbert-supervised": {"method.name": "promptbert-supervised", **ALONE},
-    "optiprompt": {"method.name": "optiprompt", **ALONE},
     "denosent": {
-        "method.name": "denosent",
+        **ALL_METHODS["denosent"],
         "method.layers": 1,
         "method.heads": 2,
         "method.feed_forward": 24,
-        "templates.anchor": "denosent",
-        **ALONE,
     },
-    "simcse": {"method.name": "simcse", **BARE},
-    "promcse": {"method.name": "promcse", **BARE},
-    "consert": {"method.name": "consert", **BARE},
-    "esimcse": {"method.name": "esimcse", **BARE},
-    "arccse": {"method.name": "arccse", **BARE},
-    "dclr": {"method.name": "dclr", **BARE},
-    "diffcse": {"method.name": "diffcse", **BARE},
-    "rankcse": {"method.name": "rankcse", **BARE},
-    "pcl": {"method.name": "pcl", "method.copies": 1, **BARE},
-    "sncse": {"method.name": "sncse", "templates.negative": None},
-    "tsdae": {"method.name": "tsdae", **BARE},
-    "mlm": {"method.name": "mlm", **BARE},
+    "pcl": {**ALL_METHODS["pcl"], "method.copies": 1},
 }
 # The further encoders of a method, from a folder.
 OTHERS = {

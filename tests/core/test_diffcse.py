@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn.functional import relu
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method, diffcse
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.method_table import BARE
 from tests.core.slow_reference import assert_same_step, embedded, exact, plain_vectors
 
 TEMPERATURE, WEIGHT = 0.5, 0.7

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM, DistilBertConfig, ModernBertConfig
 from transformers.activations import ACT2FN
 
+from benchmarks.method_table import ALONE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import (
     HEAD_FILE,
@@ -23,7 +24,6 @@ from cotbert_core.encoder.heads import (
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from tests.core import slow_reference
-from tests.core.method_table import ALONE
 
 N, D = 5, 32
 CONFIG = SimpleNamespace(hidden_size=D, hidden_act="gelu", layer_norm_eps=1e-5)

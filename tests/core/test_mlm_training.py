@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.methods import build_method, mlm
@@ -15,7 +16,7 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.masking import Masking, word_continuations
 from cotbert_core.training.packing import pack
 from cotbert_core.training.step import make_optimizer, train_step
-from tests.core.method_table import BARE, as_encoder, random_rows
+from tests.core.method_table import as_encoder, random_rows
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.method_table import ALONE
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import HEADS
@@ -18,7 +19,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
-from tests.core.method_table import ALONE, as_encoder
+from tests.core.method_table import as_encoder
 from tests.core.slow_reference import assert_same_step, exact, wide_head
 
 TYPED = [

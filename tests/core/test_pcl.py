@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.method_settings.baselines import AUGMENTATIONS
 from cotbert_core.methods import build_method, pcl
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.method_table import BARE, random_rows
+from tests.core.method_table import random_rows
 from tests.core.slow_reference import assert_same_step, exact, plain_vectors
 
 TEMPERATURE = 0.1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.method_table import ALONE, BARE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import apply_head
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
@@ -13,7 +14,6 @@ from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View
 from cotbert_core.training.batches import Batch
-from tests.core.method_table import ALONE, BARE
 
 ROLES = ("anchor", "positive", "negative")
 TEMPLATES = {

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from benchmarks.method_table import BARE
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.merging import merge_backbones
@@ -22,7 +23,6 @@ from cotbert_core.training.flops import encoder_flops
 from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.export import _check_exportable
 from tests.core import slow_reference
-from tests.core.method_table import BARE
 from tests.core.slow_reference import assert_same_step, cosine, embedded, exact
 
 TEMPERATURE, LENGTH_HERE = 0.5, 3

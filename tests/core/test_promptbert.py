@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.method_table import ALONE
 from tests.core import slow_reference
-from tests.core.method_table import ALONE
 from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 TEMPERATURE = 0.5

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.method_table import ALONE, BARE
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import HEADS
@@ -15,7 +16,7 @@ from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from tests.core import slow_reference
-from tests.core.method_table import ALONE, BARE, as_encoder
+from tests.core.method_table import as_encoder
 from tests.core.slow_reference import exact, wide_head
 
 

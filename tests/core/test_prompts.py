@@ -12,6 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
+from benchmarks.method_table import BARE
 from cotbert_core import SentenceEncoder, Template, UserError
 from cotbert_core.encoder import backbone, prompts
 from cotbert_core.encoder.backbone import load_backbone
@@ -30,7 +31,6 @@ from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from tests.core.method_table import BARE
 
 PROMPTS = {"query": "query: ", "document": "it's a man: "}
 # The last one is longer than the limit of the folder, which counts the prompt's tokens too.

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.method_table import BARE
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.method_table import BARE
 from tests.core.slow_reference import assert_same_step, exact, tanh_vectors
 
 TEMPERATURE = 0.5

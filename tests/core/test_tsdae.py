@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
@@ -22,7 +23,6 @@ from cotbert_core.methods.tsdae import delete_tokens
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from tests.core.method_table import BARE
 from tests.core.slow_reference import gradients
 
 
