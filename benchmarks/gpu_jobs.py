@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.spawn import spawn
 
-from benchmarks.commands import sets
+from benchmarks.commands import sets, timed
 from benchmarks.gpu_checks import (
     COSINE_LIMIT,
     GRADIENT_LIMIT,
@@ -35,7 +35,6 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.devices import use_device
 from cotbert_core.training.distributed import in_parallel
 
-COTBERT = [sys.executable, "-m", "pipelines.cli"]
 WORKERS_PER_GPU = (1, 2, 4)
 
 
@@ -125,9 +124,8 @@ def feeding(setup: Setup) -> Iterator[Check]:
     recombine(setup.texts, setup.rows, text)
     for each in WORKERS_PER_GPU:
         output = setup.home / f"embedded-{each}"
-        words = ["embed", setup.encoder, "--input", str(text), "--output", str(output)]
-        workers = ["--workers", str(each * setup.gpus)]
-        subprocess.run([*COTBERT, *words, *workers], check=True, stdout=sys.stderr)
+        words = ("embed", setup.encoder, "--input", text, "--output", output)
+        timed(setup.home, *words, "--workers", each * setup.gpus)
         result = json.loads((output / "result.json").read_text(encoding="utf-8"))
         name = f"cotbert embed, {each} worker(s) per GPU, rows/s"
         whole = result["rows"] == setup.rows
@@ -161,8 +159,9 @@ def _train_command(setup: Setup) -> list[str]:
     """Return the command of a training on this machine's docstrings, with one worker per GPU."""
     text, corpus = setup.home / "text.txt", setup.home / "corpus"
     text.write_text("\n".join(setup.texts), encoding="utf-8")
+    cotbert = [sys.executable, "-m", "pipelines.cli"]
     prepared = ["prepare", "--input", str(text), "--output", str(corpus)]
-    subprocess.run([*COTBERT, *prepared, "--encoder", setup.encoder], check=True, stdout=sys.stderr)
+    subprocess.run([*cotbert, *prepared, "--encoder", setup.encoder], check=True, stdout=sys.stderr)
     changes = {
         "max_steps": setup.run_steps,
         "eval_every": setup.run_steps // 4,
@@ -171,4 +170,4 @@ def _train_command(setup: Setup) -> list[str]:
     }
     train = ["train", "quickstart", "--corpus", str(corpus), "--encoder", setup.encoder]
     train += ["--workers", str(setup.gpus)]
-    return [*COTBERT, *train, *sets(changes)]
+    return [*cotbert, *train, *sets(changes)]

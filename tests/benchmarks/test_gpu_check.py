@@ -126,7 +126,7 @@ def in_this_ray(command, **_):
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here")
 def test_embedding_by_several_workers(setup, monkeypatch):
-    monkeypatch.setattr(gpu_jobs, "subprocess", SimpleNamespace(run=in_this_ray))
+    monkeypatch.setattr(gpu_jobs, "timed", lambda _, *words: main([*map(str, words)]))
     monkeypatch.setattr(gpu_jobs, "WORKERS_PER_GPU", (1,))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
     found = list(gpu_jobs.feeding(setup))
