@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pretend_gpu
 import pytest
 import torch
+from pretend_gpu import pretended_gpu
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -13,6 +15,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
+from cotbert_core.training import devices
 from cotbert_core.training.batches import Batch
 from tests.core.method_table import METHODS
 
@@ -44,6 +47,16 @@ def folder(request, bert_folder, tmp_path):
     AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
     tokenizer.save_pretrained(tmp_path / "encoder")
     return str(tmp_path / "encoder")
+
+
+def test_each_family_is_opened_on_a_gpu(folder, monkeypatch):
+    """transformers refuses `sdpa` for the families that lack it."""
+    monkeypatch.setattr(devices, "_chosen", None)
+    with pretended_gpu():
+        backbone = load_backbone(folder)
+    lacks = backbone.model.config.model_type in ("deberta-v2", "mpnet")
+    expected = (pretend_gpu.CUDA, "eager" if lacks else "sdpa")
+    assert (backbone.device, backbone.attention) == expected
 
 
 def test_vectors_are_the_mean_of_transformers_last_layer(folder, sentences):
