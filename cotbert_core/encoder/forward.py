@@ -21,9 +21,9 @@ from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.gradient_cache import recomputed
 
-# The kernels of `sdpa` on a GPU. cuDNN's, which torch 2.11 prefers on a Hopper GPU, is planned anew
-# for each shape of a batch: the first 8,192 Wikipedia lines took BERT-base on an H200 5.1 s, and
-# 0.2 s with these. It is no faster later.
+# The attention kernels that `sdpa` may use on a GPU: all but cuDNN's, which torch 2.11 prefers on a
+# Hopper GPU. cuDNN makes a new plan for each shape of a batch: with it, BERT-base took 5.1 s on an
+# H200 for the first 8,192 Wikipedia lines, without it 0.2 s. Later it was no faster.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 60.0
 
 
 class Run:
-    """An MLflow run, without effect if the store did not answer at the start and there is no queue.
+    """An MLflow run; nothing is recorded if its store did not answer and there is no queue.
 
     Names of params, metrics and tags may have any characters (`accepted_name`).
     """
