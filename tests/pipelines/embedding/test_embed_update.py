@@ -152,6 +152,30 @@ def test_rows_that_moved_are_found_by_their_texts(tmp_path, job, encoded):
         job("kept", "b.txt", update=tmp_path / "old", keep_gone=True)
 
 
+def test_a_text_of_many_parts_is_taken_from_a_part_that_is_read_anyway(
+    tmp_path, embedded, encoded, monkeypatch
+):
+    """The first row of each block says the same, and a new row moves all of them."""
+    texts = {n: "A dog sleeps" if n % 4 == 0 else f"Dog {n}" for n in range(20)}
+    embedded("old", texts)
+    encoded.clear()
+    read, real = [], pq.read_table
+
+    def counted(file, **options):
+        if "columns" in options and "embedding" in options["columns"]:
+            read.append(file.name)
+        return real(file, **options)
+
+    monkeypatch.setattr(earlier_rows.pq, "read_table", counted)
+    assert counts(embedded("new", {-1: "The oil price", **texts}, "old")) == [20, 1, 0, 0]
+    assert encoded == ["The oil price"]
+    # Two neighbouring parts for each of the five blocks but the first, and the last row's part.
+    assert len(read) == 1 + 4 * 2 + 1
+    old, new = (by_id(tmp_path / name) for name in ("old", "new"))
+    for row, vector in old.items():
+        np.testing.assert_allclose(new[row], vector, atol=1e-6)
+
+
 def test_kept_columns_are_those_of_the_new_input(tmp_path, embedded, encoded):
     embedded("old", TEXTS, columns={"year": [2000] * 20}, keep=("year",))
     encoded.clear()
