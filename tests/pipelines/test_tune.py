@@ -57,11 +57,19 @@ def begun(command, output, trial):
 
 
 def done_steps(store, trial):
-    """How often each step of a trial was done, by its timings in MLflow. `trial`: its result."""
-    logged = store.get_metric_history(trial["mlflow_run_id"], "step_seconds")
-    losses = store.get_metric_history(trial["mlflow_run_id"], "loss")
-    assert sorted(m.step for m in losses) == sorted({m.step for m in logged}), "equal ones once"
-    return Counter(m.step for m in logged)
+    """How often each step of a trial was done, by its timings in MLflow. `trial`: its result.
+
+    A repeated step has the same loss, which is sent again only if the driver was killed after it
+    had sent the first and before it had noted that.
+    """
+    logged, losses = (
+        store.get_metric_history(trial["mlflow_run_id"], name) for name in ("step_seconds", "loss")
+    )
+    done = Counter(m.step for m in logged)
+    assert {m.step for m in losses} == set(done)
+    assert len({(m.step, m.value) for m in losses}) == len(done), "a repeated step has its loss"
+    assert Counter(m.step for m in losses) <= done
+    return done
 
 
 @pytest.mark.ray_local
