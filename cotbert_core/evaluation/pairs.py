@@ -118,9 +118,11 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
-    """Return the Spearman correlation x 100 of cosine (N,) and gold (N,)."""
+    """Return the Spearman correlation x 100 of cosine (N,) and gold (N,); NaN for equal values."""
     from scipy.stats import spearmanr  # imported here, since it takes 1.2 s
 
+    if not (np.ptp(cosine) and np.ptp(gold)):  # else scipy warns with a line of this file
+        return float("nan")
     return float(spearmanr(cosine, gold).statistic) * 100
 
 

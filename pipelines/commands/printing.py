@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.recording.metric_names import SUBSETS
-from pipelines.reports.values import rounded
+from pipelines.reports.values import UNDEFINED, rounded
 from pipelines.runtime.progress import print_output
 
 # Keys of result.json that the terminal shows only with --verbose.
@@ -41,13 +42,17 @@ def print_scores(result: dict[str, Any]) -> None:
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     columns = {key: None for scores in tasks.values() for key in scores if key != SUBSETS}
     used = sorted(columns, key=lambda column: column not in SCORES)  # else in their order
-    rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in tasks.items()]
+    undefined = {n: {c: math.nan for c in SCORES if tasks[n].get(c, 0) is None} for n in tasks}
+    shown = {name: scores | undefined[name] for name, scores in tasks.items()}
+    rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in shown.items()]
     columns_of = {"average": "spearman", "transfer_average": "accuracy"}
     for name in (name for name in result if name.endswith("average")):
         own = {columns_of.get(name, "main_score"): result[name]}
         own |= {end: result.get(f"{name}_{end}") for end in ("low", "high")}
         rows.append((name, *(_cell(own.get(c)) for c in used)))
     print_output(table(rows, ("task", *used)))
+    if some := [name for name, scores in undefined.items() if scores]:
+        print_output(f"\nThe score of {', '.join(some)} is undefined: all cosines are equal.")
 
 
 def print_differences(result: dict[str, Any]) -> None:
@@ -63,7 +68,8 @@ def print_differences(result: dict[str, Any]) -> None:
     rows = [(t, *(_cell(score_of(m[t])) for m in models.values())) for t in tasks]
     print_output("\n" + table(rows, ("task", *(f"model {n}" for n, _ in enumerate(models, 1)))))
     for number, entries in enumerate(result["differences"].values(), 2):
-        if not entries:  # MTEB tasks only: they give no per-example results to resample
+        # Tasks of MTEB alone give no results per example to resample.
+        if all(entry["difference"] is None for entry in entries.values()):
             continue
         header = ("task", f"model {number} - model 1", "95 % interval", "p")
         print_output("\n" + table([difference_row(t, e) for t, e in entries.items()], header))
@@ -75,4 +81,6 @@ def print_differences(result: dict[str, Any]) -> None:
 def _cell(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
         return value or ""
+    if math.isnan(value):
+        return UNDEFINED
     return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

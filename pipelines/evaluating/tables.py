@@ -24,6 +24,7 @@ from pipelines.evaluating.scoring import (
     measure_of,
     score_of,
 )
+from pipelines.reports.values import UNDEFINED
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,9 @@ def _others(models: Sequence[Model]) -> Table:
 
 
 def _digits(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.2f}"
+    if value is None:
+        return ""
+    return UNDEFINED if math.isnan(value) else f"{value:.2f}"
 
 
 def _range(low: float | None, high: float | None, sign: str = "") -> str:

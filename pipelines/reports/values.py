@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+# What stands for a score that is not defined: a correlation of equal cosines.
+UNDEFINED = "undefined"
+
 
 def as_typed(value: Any, digits: int | None = None) -> str:
     """Return a value as a user types it: null, true, 2e-5, a,b.

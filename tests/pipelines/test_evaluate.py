@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.errors import UserError
@@ -185,6 +186,28 @@ def _check_runs(store, result, names):
         run = store.get_run(model["mlflow_run_id"])
         assert run.data.tags["mlflow.parentRunId"] == whole.info.run_id
         assert run.data.metrics["average"] == pytest.approx(model["average"])
+
+
+def test_equal_cosines_have_no_score(unrecorded, tmp_path, bert_folder, capsys):
+    """An encoder that gives each text the same vector: said in words, null in the file."""
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    norm = encoder.backbone.model.encoder.layer[-1].output.LayerNorm
+    torch.nn.init.zeros_(norm.weight)
+    torch.nn.init.ones_(norm.bias)
+    flat, file, page = (tmp_path / name for name in ("flat", "scores.json", "scores.md"))
+    encoder.save_pretrained(flat)
+    words = ["--precision", "fp32", "--output", str(file), "--report", str(page)]
+    assert main(["evaluate", str(flat), *words]) == 0
+    captured = capsys.readouterr()
+    assert "The score of pairs-dev, pairs-test is undefined: all cosines are equal." in captured.out
+    assert "Warning" not in captured.err
+    assert read_json(file)["pairs-dev"]["spearman"] is None
+    assert page.read_text().count("| undefined |") == 2
+    assert main(["evaluate", bert_folder, str(flat), "--precision", "fp32"]) == 0
+    found = capsys.readouterr().out
+    assert found.count("undefined\n") == 2
+    assert found.count("cannot be compared") == 2
+    assert "95 % interval" not in found, "a table without a number"
 
 
 def test_a_model_and_itself_differ_by_nothing(unrecorded, senteval, bert_folder, capsys):
