@@ -104,15 +104,13 @@ def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Differ
 
     observed: difference of the scores. first, second: (R,) paired resamples of both models. p is
     twice the share of resamples on the other side of 0; the observed difference counts as one of
-    them, so p is at least 2 / (R + 1). All are NaN if no resample has both scores.
+    them, so p is at least 2 / (R + 1). p and the interval are NaN if no resample has both scores.
     """
     moved = second - first
     moved = moved[np.isfinite(moved)]
-    if not len(moved):
-        return Difference(observed, *[float("nan")] * 3)
     ends = interval(moved)
     below, above = (1 + np.sum(moved <= 0), 1 + np.sum(moved >= 0))
-    p = min(1.0, 2 * float(min(below, above)) / (len(moved) + 1))
+    p = min(1.0, 2 * float(min(below, above)) / (len(moved) + 1)) if len(moved) else float("nan")
     return Difference(observed, ends.low, ends.high, p)
 
 

@@ -42,16 +42,19 @@ def print_scores(result: dict[str, Any]) -> None:
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     columns = {key: None for scores in tasks.values() for key in scores if key != SUBSETS}
     used = sorted(columns, key=lambda column: column not in SCORES)  # else in their order
-    undefined = {n: {c: math.nan for c in SCORES if tasks[n].get(c, 0) is None} for n in tasks}
-    shown = {name: scores | undefined[name] for name, scores in tasks.items()}
-    rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in shown.items()]
+
+    def cells(scores: Mapping[str, Any]) -> list[str]:
+        undefined = {key: math.nan for key in SCORES if scores.get(key, 0) is None}
+        return [_cell({**scores, **undefined}.get(column)) for column in used]
+
+    rows = [(name, *cells(scores)) for name, scores in tasks.items()]
     columns_of = {"average": "spearman", "transfer_average": "accuracy"}
     for name in (name for name in result if name.endswith("average")):
         own = {columns_of.get(name, "main_score"): result[name]}
         own |= {end: result.get(f"{name}_{end}") for end in ("low", "high")}
-        rows.append((name, *(_cell(own.get(c)) for c in used)))
+        rows.append((name, *cells(own)))
     print_output(table(rows, ("task", *used)))
-    if some := [name for name, scores in undefined.items() if scores]:
+    if some := [name for name, *shown in rows if UNDEFINED in shown]:
         print_output(f"\nThe score of {', '.join(some)} is undefined: all cosines are equal.")
 
 

@@ -108,8 +108,8 @@ def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
 def _model_rows(model: Model, columns: Sequence[str], average: str) -> Iterator[tuple[str, ...]]:
     result = model.result
     entries = [result.get(column) for column in columns]
-    cells = ["" if entry is None else _digits(score_of(entry)) for entry in entries]
-    yield (model.label, *cells, _digits(result.get(average)))
+    scored = (*columns, average)
+    yield (model.label, *(_digits(score_of(result[c])) if c in result else "" for c in scored))
     if f"{average}_low" in result:
         ends = [(e or {}).get(end) for e in entries for end in ("low", "high")]
         ends += [result[f"{average}_{end}"] for end in ("low", "high")]
