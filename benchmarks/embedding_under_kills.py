@@ -182,7 +182,7 @@ def _runs(options: argparse.Namespace, texts: Sequence[str], home: Path) -> list
     count = sum(1 for _ in (quiet / DATA_FOLDER).glob("part-*"))
     long, draw = runs[0].seconds / count, random.Random(options.seed)
     blocks = sorted(draw.sample(range(count), min(options.kills, count)))
-    # Without --workers an update of this size runs without Ray, where there is no worker to kill.
+    # Without --workers an update of this size runs in the command's process: no worker to kill.
     update = ("--update", str(home / "old"), "--workers", "1")
     for what, more in {"killed": (), "update killed": update}.items():
         killed = home / what.replace(" ", "-")

@@ -113,23 +113,23 @@ class EarlierRows:
         )
 
     def _in_few_parts(self, places: np.ndarray) -> np.ndarray:
-        """Return (M,) places of rows with the same texts as those of `places`, from `find`, which
-        are in parts that other rows come from, where there are such.
+        """Return (M,) places of the same texts, in parts that are read anyway where there are such.
 
-        A text that occurs in many parts is found in the first of them, and each part is read whole.
+        `find` returns the first place of a text that occurs in several parts, and a part is read
+        whole, however few of its rows are taken.
         """
         stops = np.searchsorted(self._words, self._words[places], side="right")
         several = stops - places > 1
         needed = np.unique(self._rows["part"][places[~several]])
         distinct, first, which = np.unique(places[several], return_index=True, return_inverse=True)
-        nearest = distinct.copy()
+        moved = distinct.copy()
         for number, stop in enumerate(stops[several][first]):
             same = self._rows[distinct[number] : stop]  # in the order of their parts
             at = np.minimum(np.searchsorted(same["part"], needed), len(same) - 1)
             hits = at[(same["part"][at] == needed) & (same["word"][at] == same["word"][0])]
-            nearest[number] += hits[0] if len(hits) else 0
+            moved[number] += hits[0] if len(hits) else 0
         chosen = places.copy()
-        chosen[several] = nearest[which]
+        chosen[several] = moved[which]
         return chosen
 
     def link(self, part: str, output: Path, name: str) -> None:

@@ -29,7 +29,7 @@ PAUSE_SECONDS = 60.0
 
 
 class Run:
-    """An MLflow run; nothing is recorded if its store did not answer and there is no queue.
+    """An MLflow run. If its store did not answer and there is no queue, nothing is recorded.
 
     Names of params, metrics and tags may have any characters (`accepted_name`).
     """
