@@ -9,7 +9,7 @@ from transformers import DistilBertConfig, DistilBertModel
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder import forward
-from cotbert_core.encoder.attention import initial_attention, unpadded_attention
+from cotbert_core.encoder.attention import initial_attention, plain_attention, unpadded_attention
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.templates.wrapping import BoundTemplate
@@ -148,3 +148,16 @@ def test_plain_attention_is_that_of_transformers(encoder_folder, family, sentenc
         for a in ("plain", "eager")
     )
     assert far <= (2e-6 if precision == "fp32" else 1.5 * theirs)
+
+
+@pytest.mark.parametrize("width", [3, 16, 27, 32, 33, 47, 64, 100])
+def test_weights_are_those_of_the_scores_in_fp32_up_to_the_rounding_of_bf16(width):
+    query, key, value = torch.randn(3, 5, 2, width, 8, generator=torch.Generator().manual_seed(1))
+    mask = torch.zeros(5, 1, 1, width).masked_fill_(torch.arange(width) >= width - 1, -torch.inf)
+    given = [part.bfloat16() for part in (query, key, value)]
+    weights = plain_attention(None, *given, mask, scaling=0.5)[1]
+    assert weights.dtype == torch.bfloat16
+    scores = (given[0] * 0.5) @ given[1].transpose(2, 3) + mask.bfloat16()
+    expected = torch.softmax(scores.double(), dim=-1)
+    torch.testing.assert_close(weights.double(), expected, rtol=2**-8, atol=2**-9)
+    assert not weights[..., -1].any()
