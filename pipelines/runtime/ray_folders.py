@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -14,6 +16,8 @@ from cotbert_core.errors import UserError
 # longer than its folder's, which is 2 or 3 longer than the private folder's.
 LONGEST_FOLDER = 38
 PREFIX, RANDOM = "cotbert-", 8  # tempfile adds that many characters
+# A file in each private folder that its job has locked.
+OWNER = "owner"
 
 
 def ray_folder(name: str) -> Path:
@@ -32,11 +36,37 @@ def ray_folder(name: str) -> Path:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Make a folder that other users cannot open, and remove it after the block."""
+    """Make a folder that other users cannot open, and remove it after the block.
+
+    The folders of this user's jobs that were killed are removed first.
+    """
     parent = ray_folder(PREFIX + "x" * RANDOM).parent
     parent.mkdir(parents=True, exist_ok=True)
+    _remove_left(parent)
     # Ray's last processes may still write there.
-    with tempfile.TemporaryDirectory(
-        prefix=PREFIX, dir=parent, ignore_cleanup_errors=True
-    ) as folder:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix=PREFIX, dir=parent, ignore_cleanup_errors=True
+        ) as folder,
+        _locked_owner(Path(folder)),
+    ):
         yield Path(folder)
+
+
+@contextmanager
+def _locked_owner(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder's OWNER, which the system releases when this process ends."""
+    unlocked = folder / f"{OWNER}.new"  # another job must not find it before it is locked
+    with unlocked.open("w") as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+            unlocked.rename(folder / OWNER)
+        yield
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove the private folders whose job has ended without doing so."""
+    for owner in parent.glob(f"{PREFIX}{'?' * RANDOM}/{OWNER}"):
+        with suppress(OSError), owner.open() as file:  # of another user, or removed meanwhile
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(owner.parent, ignore_errors=True)

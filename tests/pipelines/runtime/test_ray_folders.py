@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,31 @@ def test_a_private_folder_is_made_and_removed(tmp_path, monkeypatch):
         assert len(folder.name) == len(ray_folders.PREFIX) + ray_folders.RANDOM
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
+
+
+KILLED = """
+import os, signal
+from pipelines.runtime import ray_folders
+ray_folders.LONGEST_FOLDER = 200
+with ray_folders.private_folder() as folder:
+    (folder / "r").mkdir()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folders_of_killed_jobs_are_removed_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_folders, "LONGEST_FOLDER", 200)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    without_owner = tmp_path / "cotbert-01234567"
+    without_owner.mkdir()
+    with ray_folders.private_folder() as running:
+        killed = subprocess.run([sys.executable, "-c", KILLED], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        left = {*tmp_path.iterdir()} - {without_owner, running}
+        assert len(left) == 1
+        with ray_folders.private_folder() as second:
+            assert {*tmp_path.iterdir()} == {without_owner, running, second}
+    assert [*tmp_path.iterdir()] == [without_owner]
 
 
 def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
