@@ -158,7 +158,7 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
     gap, p = entry["difference"], entry["p"]
     return (
         task,
-        "" if gap is None else f"{gap:+.2f}",
+        UNDEFINED if gap is None else f"{gap:+.2f}",
         _range(entry["low"], entry["high"], "+"),
         "" if p is None else f"{p:.3f}",
     )

@@ -84,6 +84,7 @@ def test_cosines_without_an_order_have_no_score_in_json():
     json.dumps(result["differences"], allow_nan=False)
     text = markdown(result, [model("a", flat), model("b", flat)])
     assert "cannot be compared" in text
+    assert "| STS-B | undefined |  |  |" in text
     assert "nan" not in text
 
 
