@@ -42,22 +42,6 @@ def test_each_piece_has_the_callers_modes_and_one_thread(two_threads):
     assert torch.get_num_threads() == 2
 
 
-def test_later_pieces_are_done_by_the_same_threads(two_threads):
-    together = threading.Barrier(2)
-
-    def identity(_item):
-        together.wait(10)
-        return threading.get_ident()
-
-    first = set(map_threads(identity, [0, 1]))
-    assert len(first) == 2
-    assert set(map_threads(identity, range(4))) == first
-    torch.set_num_threads(4)
-    both = map_threads(modes, [0, 1])
-    assert {row[-1] for row in both} == {2}, "each has half of torch's threads"
-    assert torch.get_num_threads() == 4
-
-
 def test_one_piece_is_done_where_the_caller_is_on_all_threads(two_threads):
     name, *_, threads = map_threads(modes, [0])[0]
     assert (name, threads) == (threading.current_thread().name, 2)
