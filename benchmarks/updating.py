@@ -6,8 +6,6 @@ in a growing log, or spread over it, so that no part stays unchanged.
 
 from __future__ import annotations
 
-import shutil
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.commands import timed
-from benchmarks.harness import DisagreementError, Row, least_cosine
+from benchmarks.harness import DisagreementError, Row, interleave, least_cosine
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import read_json
@@ -44,15 +42,14 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         _write(home / "anywhere.parquet", anywhere, lines)
         _embed(home, "old", "old-vectors")
         peer = _embed(home, "end", "whole")
+        update = ("--update", home / "old-vectors")
+        tasks = {
+            case: lambda number, case=case: _embed(home, case, f"{case}-{number}", *update)
+            for case in ("end", "anywhere")
+        }
         rows = []
-        for case in ("end", "anywhere"):
-            seconds = []
-            for _ in range(rounds):
-                shutil.rmtree(home / "new-vectors", ignore_errors=True)
-                update = ("--update", home / "old-vectors")
-                seconds.append(_embed(home, case, "new-vectors", *update))
-            ours = statistics.median(seconds)
-            check = _check(home / "new-vectors", home / "whole")
+        for case, ours in interleave(tasks, rounds).items():
+            check = _check(home / f"{case}-{rounds}", home / "whole")
             what = f"embed {ROWS} rows, {NEW} of them new, {case}"
             rows.append(Row(what, "--update", "all rows", ours, peer, TARGET, check))
     return rows
