@@ -166,7 +166,8 @@ def _rates(study: Study) -> Iterator[Command]:
     if study.steps is None:
         return
     chosen = [entry.recipe for group in study.chosen() for entry in group.entries]
-    for recipe in recipes_that_try([*TEACHERS, *chosen]):
+    teachers = TEACHERS if set(chosen) & set(TAUGHT) else ()
+    for recipe in recipes_that_try([*teachers, *chosen]):
         trials = [
             Entry(recipe, {"optimizer.learning_rate": rate}, rate_name(recipe, rate))
             for rate in rates_of(recipe)

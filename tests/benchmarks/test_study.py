@@ -86,6 +86,20 @@ def test_those_that_are_taught_learn_from_models_of_a_seed_that_is_not_reported(
     assert best_rate(tmp_path, "simcse-supervised") == RATES[1], "SimCSE's"
 
 
+@pytest.mark.parametrize(
+    ("recipe", "searched"),
+    [
+        ("cot-bert-base", {"cot-bert-base"}),
+        ("dclr-base", {*TEACHERS}),
+        ("conpvp-base", {"cot-bert-base"}),
+    ],
+)
+def test_rates_are_searched_for_what_is_trained_and_its_teachers(tmp_path, recipe, searched):
+    write_rates(tmp_path)
+    trials = [c.finished.parent for c in commands(study(tmp_path, recipes=(recipe,)))]
+    assert {folder.name for folder in trials if folder.parent.name == "rates"} == searched
+
+
 def test_every_row_of_the_papers_stands_for_something_that_is_run():
     assert len(set(LABELS)) == len(LABELS)
     known = {"trained": LABELS, "readouts": [*READOUTS], "transfer": LABELS}
