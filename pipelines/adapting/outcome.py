@@ -8,6 +8,7 @@ from typing import Any
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import MERGED, UNTOUCHED, Contender, choose
 from pipelines.adapting.options import NO_DOCUMENTS, AdaptOptions
+from pipelines.evaluating.differences import TOO_FEW
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     KEYWORD_WEIGHT_KEY,
@@ -128,10 +129,9 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
         f"{winner} was the best by the dev queries ({dev[winner]:.1f} % found first, "
         f"{dev[UNTOUCHED]:.1f} by the untouched encoder), but the {own['queries']:,} test queries, "
         f"which can only confirm it, do not: {score_of(own):.1f} %, "
-        f"{score_of(first[FOUND_FIRST]):.1f} by the untouched {result['encoder']} "
-        f"({gap['difference']:+.1f}, 95 % interval {gap['low']:+.1f} to {gap['high']:+.1f}). So "
-        f"model/ is the untouched encoder. Try more {own_text(result)}, which make surer scores, "
-        "or more --steps."
+        f"{score_of(first[FOUND_FIRST]):.1f} by the untouched {result['encoder']}: "
+        f"{_gap(gap, 1)}. So model/ is the untouched encoder. Try more {own_text(result)}, which "
+        "make surer scores, or more --steps."
     )
 
 
@@ -187,7 +187,7 @@ def _passage_sentence(result: Mapping[str, Any]) -> list[str]:
 
 
 def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
-    if row["difference"] is None or row["low"] is None:
+    if row["difference"] is None:
         return f"General text ({name}): {row['before']:.2f} before, {row['after']:.2f} after."
     return (
         f"General text ({name}): Spearman {row['before']:.2f} before, {row['after']:.2f} after: "
@@ -213,6 +213,8 @@ def _average_sentences(
 
 def _gap(row: Mapping[str, Any], digits: int) -> str:
     """Return a difference with its interval, and whether it may be chance."""
+    if row["low"] is None:
+        return f"{row['difference']:+.{digits}f} (of {TOO_FEW} for an interval): this may be chance"
     gap, low, high = (f"{row[key]:+.{digits}f}" for key in ("difference", "low", "high"))
     chance = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
     return f"{gap} (95 % interval {low} to {high}){chance}"

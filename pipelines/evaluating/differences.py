@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cotbert_core.evaluation.bootstrap import difference
+from cotbert_core.evaluation.bootstrap import LEAST_GROUPS, difference
 from pipelines.evaluating.scoring import (
     AVERAGE,
     FOUND_FIRST,
@@ -28,11 +28,14 @@ HEADLINES = {
     PASSAGES_WITH_KEYWORDS: "queries that find it first by passages and keywords, in %",
 }
 
+TOO_FEW = f"fewer than {LEAST_GROUPS} documents or pairs, too few"
+
 
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
     """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
-    They are None for an undefined correlation, since JSON has no NaN.
+    They are None for an undefined correlation, since JSON has no NaN; low, high and p also if there
+    are too few documents or pairs.
     """
     found = {}
     for name in first.resampled:
@@ -62,8 +65,13 @@ def headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[st
 
 def _sentence(label: str, against: str, of: str, entry: Mapping[str, Any]) -> str:
     gap, low, high = entry["difference"], entry["low"], entry["high"]
-    if None in (gap, low, high):
+    if gap is None:
         return f"{label} and {against} cannot be compared, {of}: one of them gives equal cosines."
+    if low is None:
+        return (
+            f"The difference between {label} and {against} is {gap:+.2f}, {of}, of {TOO_FEW} to "
+            "tell it from chance."
+        )
     if low <= 0 <= high:
         return (
             f"The difference between {label} and {against} is within chance: {gap:+.2f} "

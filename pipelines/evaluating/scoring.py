@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class Scored:
         """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON."""
         entry = without_nan(entry)
         score = next(key for key in entry if key in SCORES)
-        ends = dict(zip(("low", "high"), ends_of(resampled), strict=True)) if len(resampled) else {}
+        ends = _ends(resampled, score) if len(resampled) else {}
         rest = {key: value for key, value in entry.items() if key != score}
         self.entries[name] = {score: entry[score], **ends, **rest}
         if len(resampled):
@@ -73,8 +73,8 @@ class Scored:
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
-            ends = zip(("low", "high"), ends_of(resampled), strict=True)
-            self.entries |= {f"{name}_{end}": value for end, value in ends}
+            ends = _ends(resampled, "spearman" if name == AVERAGE else "accuracy")
+            self.entries |= {f"{name}_{end}": value for end, value in ends.items()}
 
 
 def without_nan(value: Any) -> Any:
@@ -98,10 +98,11 @@ def measure_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry)) + more
 
 
-def ends_of(resampled: np.ndarray) -> list[float | None]:
-    """Return low and high of the interval, or None twice if no resample has a correlation."""
-    ends = interval(resampled)
-    return [without_nan(ends.low), without_nan(ends.high)]
+def _ends(resampled: np.ndarray, score: str) -> dict[str, float | None]:
+    """Return low and high of a score's interval, both None if the resamples have no score."""
+    least = -100 if score == "spearman" else 0
+    ends = asdict(interval(resampled.clip(least, 100)))
+    return {end: without_nan(value) for end, value in ends.items()}
 
 
 def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> None:

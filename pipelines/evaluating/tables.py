@@ -92,7 +92,7 @@ def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
     note = f"{measure}. Rows in brackets are published results; none of them was run here."
     if models[0].result.get("resamples"):
         note += (
-            f" Intervals: 95 %, percentile bootstrap with {models[0].result['resamples']:,} "
+            f" Intervals: 95 %, bootstrap with {models[0].result['resamples']:,} "
             "resamples of the scored pairs; they do not include the spread of training seeds."
         )
     if there < of:

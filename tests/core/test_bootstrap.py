@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import norm, rankdata, spearmanr, t
 
 from cotbert_core.evaluation import Pairs, bootstrap
 from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
@@ -22,8 +22,16 @@ def drawn(count, resamples, seed):
     return np.random.default_rng(seed).integers(0, count, (resamples, count))
 
 
-def slow(predicted, gold, places):
-    return np.array([100 * spearmanr(predicted[i], gold[i]).statistic for i in places])
+def slow(predicted, gold, places, groups=None):
+    found = [100 * spearmanr(predicted[i], gold[i]).statistic for i in places]
+    return spread(found, groups or len(gold))
+
+
+def spread(found, groups):
+    """Resampled scores of this many groups, as far from their mean as those of a t interval."""
+    found = np.array(found)
+    wider = t.ppf(0.975, groups - 1) / norm.ppf(0.975) / np.sqrt(1 - 1 / groups)
+    return found.mean() + wider * (found - found.mean())
 
 
 def test_every_resample_is_ranked_again_as_scipy_ranks_it():
@@ -34,7 +42,7 @@ def test_every_resample_is_ranked_again_as_scipy_ranks_it():
     np.testing.assert_allclose(found, expected, atol=1e-9)
     # With the ranks of the whole sample, resampled, the numbers are others.
     ranks, grades = rankdata(predicted), rankdata(gold)
-    once = [100 * np.corrcoef(ranks[i], grades[i])[0, 1] for i in places]
+    once = spread([100 * np.corrcoef(ranks[i], grades[i])[0, 1] for i in places], 60)
     assert np.abs(once - expected).max() > 0.1
 
 
@@ -76,7 +84,7 @@ def test_the_interval_of_a_clear_difference_leaves_out_0():
 
 
 def test_a_resample_of_one_value_has_no_correlation():
-    predicted, gold = np.array([0.1, 0.2, 0.3]), np.array([1.0, 1.0, 2.0])
+    predicted, gold = np.arange(6.0), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
     found = resampled_spearman(predicted, gold, 500)
     assert 0 < np.isnan(found).mean() < 1
     assert np.isfinite([interval(found).low, difference(0.0, found, found).p]).all()
@@ -102,7 +110,7 @@ def test_equal_pairs_are_resampled_together():
     members = [np.flatnonzero(numbers == number) for number in range(25)]
     places = [np.concatenate([members[n] for n in row]) for row in drawn(25, 50, 4)]
     found = resampled_spearman(predicted, gold, 50, 4, numbers)
-    np.testing.assert_allclose(found, slow(predicted, gold, places), atol=1e-9)
+    np.testing.assert_allclose(found, slow(predicted, gold, places, groups=25), atol=1e-9)
     alone = resampled_spearman(predicted, gold, 50, 4)
     assert not np.allclose(found, alone)
     assert (resampled_spearman(predicted, gold, 50, 4, np.arange(40)) == alone).all()
@@ -119,7 +127,7 @@ def test_values_of_a_group_are_resampled_together():
         rows = np.concatenate([members[group] for group in places])
         expected.append(100 * values[rows].mean())
     found = bootstrap.resampled_mean(values, 50, seed=4, groups=groups)
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(found, spread(expected, 9))
     alone = bootstrap.resampled_mean(values, 50, seed=4)
     assert not np.allclose(found, alone)
     singles = bootstrap.resampled_mean(values, 50, seed=4, groups=np.arange(40) + 7)
@@ -129,5 +137,27 @@ def test_values_of_a_group_are_resampled_together():
 def test_accuracies_are_resampled_with_the_same_draws():
     right = np.random.default_rng(1).random(40) < 0.7
     expected = [100 * right[i].mean() for i in drawn(40, 50, 4)]
-    np.testing.assert_allclose(bootstrap.resampled_mean(right, 50, seed=4), expected)
+    found = bootstrap.resampled_mean(right, 50, seed=4)
+    np.testing.assert_allclose(found, spread(expected, 40))
     assert len(bootstrap.resampled_mean(right, 0)) == 0
+
+
+@pytest.mark.parametrize(("documents", "least", "most"), [(6, 0.01, 0.09), (30, 0.01, 0.09)])
+def test_equal_models_differ_by_few_documents_as_rarely_as_by_many(documents, least, most):
+    draw = np.random.default_rng(1)
+    groups, excluded = np.repeat(np.arange(documents), 4), 0
+    for trial in range(200):
+        ease, lean = draw.random(documents)[groups], draw.normal(0, 0.25, documents)[groups]
+        found = [draw.random(len(groups)) < ease + sign * lean for sign in (1, -1)]
+        a, b = (bootstrap.resampled_mean(one.astype(float), 200, trial, groups) for one in found)
+        gap = difference(0.0, a, b)
+        excluded += not gap.low <= 0 <= gap.high
+    assert least <= excluded / 200 <= most
+
+
+def test_a_gain_in_each_of_a_few_documents_may_be_chance():
+    gained, groups = np.tile([1.0, 0.0, 0.0, 0.0], 5), np.repeat(np.arange(5), 4)
+    before, after = (bootstrap.resampled_mean(one, 99, 0, groups) for one in (0 * gained, gained))
+    found = difference(25.0, before, after)
+    assert found.difference == 25.0
+    assert np.isnan([found.low, found.high, found.p]).all()

@@ -143,6 +143,10 @@ def test_sentences_without_documents_are_said_to_be_searched_by_their_halves():
 def test_a_gain_that_may_be_chance_is_said_to_be_so():
     assert "this may be chance" in sentences(result(low=-0.5))[0]
     assert "this may be chance" not in sentences(result(low=0.5))[0]
+    (few,) = sentences(result(low=None))[:1]
+    assert few.endswith(
+        ": +6.5 (of fewer than 6 documents or pairs, too few for an interval): this may be chance."
+    )
 
 
 def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
@@ -158,7 +162,8 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
         "denosent-rest was the best by the dev queries (57.2 % found first, 51.0"
     )
     assert "the 10 test queries, which can only confirm it, do not: 41.0 %, 51.0 by" in only
-    assert "(-10.0, 95 % interval -30.0 to +9.0). So model/ is the untouched encoder." in only
+    gap = "-10.0 (95 % interval -30.0 to +9.0): this may be chance. So model/ is the untouched"
+    assert gap in only
 
 
 def test_the_weights_of_keywords_are_those_of_the_encoder_which_is_handed_back():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from cotbert_core.evaluation.bootstrap import resampled_mean
 from cotbert_core.evaluation.sts import Predicted
 from cotbert_core.evaluation.transfer import Transferred
 from pipelines.evaluating.differences import difference_sentences, differences
@@ -101,6 +102,13 @@ def test_sentences_say_which_is_better_by_how_much():
     assert numbers[0] == numbers[1]
     (like, _) = compared(model("A", GOOD), model("B", LIKE))["verdicts"]
     assert like.startswith("The difference between B and A is within chance: ")
+    few = [Scored(), Scored()]
+    for found, one in zip(few, (0.0, 0.25), strict=True):
+        values = np.full(5, one)
+        found.add("held-out", {"found_first": 100 * one}, resampled_mean(values, 50))
+    (small,) = compared(*map(model, "AB", few))["verdicts"]
+    assert small.startswith("The difference between B and A is +25.00, queries that find")
+    assert small.endswith("of fewer than 6 documents or pairs, too few to tell it from chance.")
 
 
 def rows_of(text, title):
