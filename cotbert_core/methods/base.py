@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PromptedSettings
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -83,11 +84,16 @@ class Method(nn.Module):
 
     @property
     def pooling(self) -> PoolingConfig:
-        """The pooling of the trained encoder: by default the anchor template's last mask."""
+        """The pooling of the trained encoder: by default the anchor template's last mask.
+
+        It keeps the maximum length of the original encoder, so that the scores before and after
+        training are of the same texts.
+        """
         method = self.settings.method
         return PoolingConfig(
             "mask",
             self.template("anchor").at_inference,
+            max_length=readable_pooling(self.settings.encoder).get("max_length"),
             full_stop=True,
             empty_blank=isinstance(method, PromptedSettings) and method.empty_sentence == "blank",
             method=method.name,
