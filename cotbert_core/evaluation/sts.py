@@ -103,12 +103,12 @@ def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
     return Pairs([left for left, _ in join], [right for _, right in join], gold)
 
 
-# For each task its folder inside the SentEval folder and the loader of its subsets.
+# For each task its folder or test file inside the SentEval folder, and the loader of its subsets.
 Loader = Callable[[Path], dict[str, Pairs]]
 STS_TASKS: dict[str, tuple[str, Loader]] = {
     **{t: (f"STS/{t}-en-test", lambda d, t=t: _load_year(d / "STS", t)) for t in _SUBSETS},  # type: ignore[misc]
-    "STS-B": ("STS/STSBenchmark", lambda d: _load_stsb(d / "STS", "test")),
-    "SICK-R": ("SICK", lambda d: _load_sick(d / "SICK", "test")),
+    "STS-B": (f"STS/STSBenchmark/{_STSB['test']}", lambda d: _load_stsb(d / "STS", "test")),
+    "SICK-R": (f"SICK/{_SICK['test']}", lambda d: _load_sick(d / "SICK", "test")),
 }
 
 
@@ -130,9 +130,9 @@ def task_name(name: str) -> str:
 
 
 def missing_tasks(senteval_dir: str | Path, tasks: Sequence[str]) -> list[str]:
-    """Return the tasks whose folder does not exist."""
+    """Return the tasks whose folder or test file does not exist."""
     folder = Path(senteval_dir)
-    return [t for t in tasks if not (folder / STS_TASKS[t][0]).is_dir()]
+    return [t for t in tasks if not (folder / STS_TASKS[t][0]).exists()]
 
 
 def predict_sts(

@@ -132,9 +132,10 @@ def test_without_data_the_built_in_pairs_are_scored(unrecorded, bert_folder, enc
 
 def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_folder, capsys):
     (tmp_path / "STS" / "STSBenchmark").mkdir(parents=True)
+    (tmp_path / "STS" / "STSBenchmark" / "sts-test.csv").write_text("A dog ran.\n")
     command = ["evaluate", bert_folder, "--senteval", str(tmp_path), "--tasks", "STS-B"]
     assert main(command) == 2
-    assert "sts-test.csv' does not exist" in capsys.readouterr().err
+    assert "sts-test.csv has a line with too few columns" in capsys.readouterr().err
 
 
 def test_without_resamples_there_are_no_intervals(unrecorded, senteval, bert_folder):

@@ -20,21 +20,24 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
 
 
 CR = ("CR/custrev.pos", "CR/custrev.neg")
+STSB = ("STS/STSBenchmark/sts-test.csv",)
 
 
 def test_groups_and_names_of_both_kinds_may_be_mixed(tmp_path):
-    folder = folder_with(tmp_path, "STS/STSBenchmark", "SICK", *CR)
+    folder = folder_with(tmp_path, *STSB, "SICK/SICK_test_annotated.txt", *CR)
     chosen = choose_tasks(folder, "stsb, cr,SICK-R , STS-B", allow_missing=False)
     assert chosen == Tasks(folder, ("STS-B", "SICK-R"), ("CR",))
     assert len(GROUPS["sts"]) == len(GROUPS["transfer"]) == 7
 
 
 def test_tasks_that_cannot_be_scored_are_named(tmp_path):
-    folder = folder_with(tmp_path, "STS/STSBenchmark", *CR)
+    dev_alone = folder_with(tmp_path / "dev", "STS/STSBenchmark/sts-dev.csv")
+    folder = folder_with(tmp_path, *STSB, *CR)
     for place, names, message in (
         (folder, "MR", "has none of the tasks MR"),
         (folder, "SST", r"unknown task 'SST': choose one of CR, .*sts, transfer"),
         (tmp_path / "none", "sts", "does not exist"),
+        (dev_alone, "sts-b", "has none of the tasks STS-B"),
     ):
         with pytest.raises(UserError, match=message):
             choose_tasks(place, names, allow_missing=True)
