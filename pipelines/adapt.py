@@ -40,6 +40,7 @@ from pipelines.adapting.final_model import (
     complete_model,
     evaluate_models,
     graded_file,
+    require_general_text,
     save_model,
 )
 from pipelines.adapting.job_record import about, params, record
@@ -72,6 +73,7 @@ from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
+TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5
 
@@ -95,6 +97,7 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
+    require_general_text(options)
     output = check_output(output, "adaptation", record(options))
     with locked_output(output):
         continues = (output / SETTINGS_FILE).is_file()
@@ -102,8 +105,9 @@ def adapt(
         try:
             return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
         except UserError:
-            # The documents will not do, and nothing was made yet, by an earlier run either.
-            if not continues and not (output / CORPUS).exists():
+            # The documents or options will not do. With settings.json the mended command would be
+            # refused, and nothing was trained yet, by an earlier run either.
+            if not continues and not any((output / name).exists() for name in TRAINED):
                 shutil.rmtree(output, ignore_errors=True)
             raise
 

@@ -12,14 +12,16 @@ from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.saving.model_card import add_scores
 from cotbert_core.saving.training_metadata import Score
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import TrainSettings
 from pipelines.adapting.choosing import UNTOUCHED, Contender
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import keyword_weights, table_rows
 from pipelines.evaluate import evaluate, evaluate_several
+from pipelines.evaluating.evaluation_data import read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE
-from pipelines.training.dev_sets import BUILT_IN_PAIRS
+from pipelines.training.dev_sets import BUILT_IN_PAIRS, graded_sets
 
 EVALUATION_FILE = "evaluation.json"
 # The readouts of an encoder without a pooling of its own that a model folder can name: the average
@@ -30,6 +32,20 @@ SAVED_READOUTS = {"last": "mean", "cls": "cls"}
 def graded_file(options: AdaptOptions) -> Path | None:
     """Return the file of the graded pairs that stand for general text; None: STS-B does."""
     return options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
+
+
+def _scored_by(options: AdaptOptions, corpus: Path | None) -> EvaluateOptions:
+    """Return the options that score a model on general text and, if given, a corpus."""
+    tasks = "STS-B" if options.senteval else None
+    return EvaluateOptions(
+        senteval=options.senteval, pairs=graded_file(options), tasks=tasks, corpus=corpus
+    )
+
+
+def require_general_text(options: AdaptOptions) -> None:
+    """Raise UserError if the graded pairs of an adaptation's dev checks or scores are missing."""
+    graded_sets(TrainSettings(dev="own"), options.senteval, graded_file(options))
+    read_evaluation_data(_scored_by(options, None))
 
 
 def evaluate_models(
@@ -44,10 +60,7 @@ def evaluate_models(
 
     They are scored on the test queries, which can only confirm the winner, and on general text.
     """
-    tasks = "STS-B" if options.senteval else None
-    common = EvaluateOptions(
-        senteval=options.senteval, pairs=graded_file(options), tasks=tasks, corpus=corpus.path
-    )
+    common = _scored_by(options, corpus.path)
     several, path = [model.options(common) for model in models], output / EVALUATION_FILE
     path.unlink(missing_ok=True)
     names = [model.name for model in models]

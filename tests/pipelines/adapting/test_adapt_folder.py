@@ -59,9 +59,33 @@ def test_a_refused_continuation_keeps_the_work_of_the_killed_one(tmp_path, optio
     assert shard.is_file()
 
 
-def test_a_refused_start_leaves_nothing(tmp_path, options, refused):
+@pytest.mark.parametrize(("made", "left"), [((), False), (("corpus",), False), (("trials",), True)])
+def test_a_start_that_is_refused_before_a_training_leaves_nothing(
+    tmp_path, options, refused, monkeypatch, made, left
+):
+    """A mended command would be refused for its other settings."""
+
+    def refuse(_, corpus, *__):
+        for name in made:
+            (corpus.parent / name).mkdir()
+        raise UserError("too few documents")
+
+    monkeypatch.setattr(job, "prepare", refuse)
     with pytest.raises(UserError, match="too few documents"):
         job.adapt(options, tmp_path / "out")
+    assert (tmp_path / "out").exists() == left
+
+
+def test_graded_pairs_that_are_missing_are_found_before_anything_is_prepared(tmp_path, options):
+    dev_alone = tmp_path / "senteval" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    dev_alone.parent.mkdir(parents=True)
+    dev_alone.write_text("main\tnews\t2012\t1\t5.0\tA dog ran.\tA dog was running.\n")
+    for given, message in (
+        ({"dev_pairs": tmp_path / "none.tsv"}, "none.tsv' does not exist"),
+        ({"senteval": tmp_path / "senteval"}, "has none of the tasks STS-B|lacks STS-B"),
+    ):
+        with pytest.raises(UserError, match=message):
+            job.adapt(replace(options, **given), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
