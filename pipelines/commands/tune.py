@@ -61,5 +61,6 @@ def run(given: Tune) -> None:
     print_output()
     print_facts({key: result[key] for key in shown if key in result}, given.verbose)
     model = given.output / TRIALS_FOLDER / result["best"]["name"] / "model"
-    asked = comparison(given.training, settings, model)
+    encoder = result["best"]["settings"].get("encoder", settings.encoder)
+    asked = comparison(given.training, override(settings, {"encoder": encoder}), model)
     print_ending(baseline_sentence(result, BEST), given.output, asked)

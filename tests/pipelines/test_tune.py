@@ -173,6 +173,7 @@ def small(encoder):
         ({"method.temperature": {"grid_search": [0.05, -1.0]}}, "method.temperature=-1.0, seed=0"),
         ({"method.nothing": {"grid_search": [1]}}, "setting 'method.nothing' is unknown"),
         ({"eval_every": {"grid_search": [2, 3]}}, "asha is 4 steps and .* every 3"),
+        ({"max_steps": {"grid_search": [2, 4]}}, "asha is 4 steps and the longest trial has 4"),
     ],
 )
 def test_what_a_trial_would_stumble_over_is_refused_before_one_starts(
