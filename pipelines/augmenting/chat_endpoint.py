@@ -267,12 +267,17 @@ def _error_message(body: str) -> str:
 
 
 def _content(values: dict[str, Any]) -> str | None:
-    """Return choices[0].message.content, or None if it is not a text."""
+    """Return choices[0].message.content, or None if it is not a text.
+
+    Lone surrogates, which JSON can escape and UTF-8 cannot encode, become question marks.
+    """
     try:
         content = values["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         return None
-    return content if isinstance(content, str) and content.strip() else None
+    if not isinstance(content, str) or not content.strip():
+        return None
+    return content.encode(errors="replace").decode()
 
 
 def _count(value: Any) -> int:

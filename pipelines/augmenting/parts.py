@@ -144,8 +144,8 @@ def with_rewrites(
 
 
 def _folded(text: str) -> str:
-    """Return a text with white space folded as in a prepared corpus, and no lone surrogates."""
-    return " ".join(text.encode(errors="replace").decode().split())
+    """Return a text with white space folded as in a prepared corpus."""
+    return " ".join(text.split())
 
 
 def _unquoted(source: str, answer: str) -> str:

@@ -31,7 +31,7 @@ ANSWERS = {
     "Two dogs run": "two dogs, run!",
     "oil": "As an AI, I have no oil.",
     "the stage": "1. a stage\n2. the scene",
-    "the room": '"a  room,\tor a hall"',
+    "the room": '"a  room,\tor a hall \ud83d"',  # half of an emoji
     "a field": "\u200b",
 }
 
@@ -74,7 +74,7 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
         assert found[name].equals(before[name])
     assert found.schema.names == ["id", "text", "input_ids", "augmented_text", "augmented_ids"]
     expected = {text: paraphrase(text) for text in FLAT} | {t: t for t in ANSWERS}
-    expected["the room"] = "a room, or a hall"
+    expected["the room"] = "a room, or a hall ?"
     assert found["augmented_text"].to_pylist() == [expected[text] for text in FLAT]
     tokenizer = load_tokenizer(bert_folder)
     for row in found.to_pylist():
