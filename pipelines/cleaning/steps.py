@@ -91,8 +91,9 @@ _MARK = "\ufdd0"
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _ADDRESS = re.compile(
     rf"(?<![A-Za-z0-9])(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_LETTER}|[-._~:/?#@!$&'()*+,;=%\[\]|])++"
-    r"|(?<![A-Za-z0-9_.+%-])(?:mailto:)?"
-    r"[A-Za-z0-9_.+%-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})++",
+    rf"|(?<!{_LETTER})(?<![.+%-])(?:mailto:)?(?:{_LETTER}|[.+%-]){{1,64}}@"
+    # The name of a top-level domain has letters only, unlike the 0 of react@18.2.0.
+    r"[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*\.[A-Za-z]{2,63}(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
 _MARKED = re.compile(rf" ?[(\[<]{_MARK}[)\]>]| ?{_MARK}(?=[.,;:!?)\]])|{_MARK}")

@@ -53,6 +53,8 @@ LOOKS_LIKE_MARKUP = (
         ("wikitext", "a smile :)"),
         ("wikitext", "from .NET to .org"),
         ("urls", "https:// is a prefix, me@home is no address"),
+        ("urls", "Use react@18.2.0, actions/checkout@v4.1.0 and ssh root@10.0.0.1, 10@2.5 odds"),
+        ("urls", "The product A@B.T is a matrix"),
         ("control", "a\ue000b"),  # private use: neither printable nor removed
         ("unicode", "Å"),
     ],
@@ -112,7 +114,9 @@ CHANGED = {
         ("Ask (https://x.org), then go.", "Ask, then go."),
         ("At <https://x.org> now", "At now"),
         ("Write to jo.doe+x@mail-a.example.org, or mailto:a@b.de.", "Write to, or."),
+        ("Schreib an müller@example.de, nicht an a@b.co.uk.", "Schreib an, nicht an."),
         ("他说看https://a.org/b。好的", "他说看。好的"),
+        ("写信到jo@example.org吧", "写信到吧"),
         ("Siehe https://de.example.org/wiki/Köln heute", "Siehe heute"),
         ("https://only.example.org/", ""),
         ("a.b@c.example", ""),
@@ -160,6 +164,7 @@ def test_control_removes_what_unicode_calls_control_or_format():
 
 BROKEN = (
     "https://", "a@", "a.", "@", "(", "www.", "= ", "' ", '" ', " @-@", "a\u0301\u200d", "_b@c.",
+    "a@b.c1.", "é", "é@ab.cd.1",
 )  # fmt: skip
 BROKEN_MARKUP = (
     "<script>", "<ref ", "<!--", "<a x=", '<a x="', "<", "<p a='", "&", "&a", "&#", "[", "[[", "![",
