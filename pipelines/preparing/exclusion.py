@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import re
 import sys
 import unicodedata
 from collections import Counter
@@ -18,7 +17,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import regex
+
 from cotbert_core.errors import UserError
+from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, wide_encoding
 from pipelines.reading.locations import is_hidden, leading_out, say_once, suffixes
@@ -28,7 +30,9 @@ HIT = "hit."
 SUFFIXES = (".txt", ".csv", ".tsv")
 # The suffixes of files that are refused where they are named, since no line of them is a sentence.
 REFUSED = (".jsonl", ".ndjson", ".json", ".parquet")
-_NO_LETTERS = re.compile(r"[\W_]+")
+# Indic scripts write vowels as marks, which count. Marks that belong to no script (Inherited), such
+# as Arabic vowels and the selectors of emoji, are often left out, and do not.
+_NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+|\p{Script=Inherited}+")
 
 
 @dataclass(frozen=True)
@@ -64,18 +68,21 @@ def not_excluded(
 
 
 def key(text: str) -> bytes | None:
-    """Return an 8-byte hash of a text's letters and digits; None if it has none."""
+    """Return an 8-byte hash of a text's letters, digits and vowel signs; None if it has none."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     letters = _NO_LETTERS.sub("", text.casefold())
     return hashlib.blake2b(letters.encode(), digest_size=8).digest() if letters else None
 
 
-def read_exclusion(inputs: Sequence[str]) -> Exclusion:
-    """Return the exclusion of the sentences in files and folders; UserError if there are none."""
+def read_exclusion(inputs: Sequence[str], delimiter: str | None = None) -> Exclusion:
+    """Return the exclusion of the sentences in files and folders; UserError if there are none.
+
+    delimiter: of csv files, in addition to those that `_cells` finds.
+    """
     keys: set[bytes] = set()
     for item in inputs:
-        found = {k for path in _files(item) for k in map(key, _sentences(path)) if k}
+        found = {k for path in _files(item) for k in map(key, _sentences(path, delimiter)) if k}
         if not found:
             raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found
@@ -105,7 +112,7 @@ def _files(item: str) -> list[Path]:
     return [path]
 
 
-def _sentences(path: Path) -> Iterator[str]:
+def _sentences(path: Path, delimiter: str | None) -> Iterator[str]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -125,17 +132,20 @@ def _sentences(path: Path) -> Iterator[str]:
             f"{guess.example!r}), which exclude nothing: convert it to UTF-8"
             + (f", e.g. with `iconv -f {guess.encoding} -t UTF-8`" if guess.encoding else "")
         )
-    yield from _cells([line.decode(errors="replace") for line in lines], path)
+    yield from _cells([line.decode(errors="replace") for line in lines], path, delimiter)
 
 
-def _cells(lines: Sequence[str], path: Path) -> Iterator[str]:
+def _cells(lines: Sequence[str], path: Path, delimiter: str | None) -> Iterator[str]:
     """Yield the cells of each line, and each line of a csv file, which may be without quotes.
 
+    A csv file is split at commas, at `delimiter`, and at each usual delimiter in its first line.
     Files with tabs have no quoting: SentEval's files have unbalanced quotes, and the comparison
     ignores quotes around a sentence.
     """
     for line in lines:
         yield from line.split("\t")
-    if path.suffix.lower() == ".csv" and "\t" not in (lines or [""])[0]:
+    first = (lines or [""])[0]
+    if path.suffix.lower() == ".csv" and "\t" not in first:
         csv.field_size_limit(sys.maxsize)  # an open quote makes a cell of the rest of the file
-        yield from chain.from_iterable(csv.reader(lines))
+        for sign in {",", delimiter or ",", *(name for name in NAMES if name in first)}:
+            yield from chain.from_iterable(csv.reader(lines, delimiter=sign))

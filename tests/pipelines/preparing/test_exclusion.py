@@ -22,6 +22,8 @@ from pipelines.preparing.exclusion import key, not_excluded, read_exclusion
         ("caf\u00e9", "Cafe\u0301"),
         ("\ufb01ne _words_", "fine words"),
         ("12,5 percent", "12.5 PERCENT"),
+        ("\u0130stanbul \u2764\ufe0f", "istanbul"),
+        ("\u0643\u064e\u062a\u064e\u0628\u064e", "\u0643\u062a\u0628"),  # Arabic vowels
     ],
 )
 def test_the_same_letters_are_the_same_sentence(one, other):
@@ -30,6 +32,7 @@ def test_the_same_letters_are_the_same_sentence(one, other):
 
 def test_other_letters_or_digits_are_another_sentence():
     texts = ["two dogs run", "two dogs ran", "2 dogs run", "dogs two run", "two dogs", "漢字", "漢"]
+    texts += ["वह जाता है", "वह जाती है", "वह जता है"]
     assert len({key(text) for text in texts}) == len(texts)
     assert [key(text) for text in ("", " \t", "?!", "_ _")] == [None] * 4
 
@@ -48,6 +51,8 @@ ROWS = [["1", "main-news", "4.5", *SENTENCES[:2]], ["2", "MSRvid", "0", *SENTENC
 FILES = {
     "lines": {"a.txt": "\ufeff" + "\n".join([*SENTENCES, "", "  "])},
     "csv": {"a.csv": ","},
+    "csv with semicolons": {"a.csv": ";"},
+    "csv with another delimiter": {"a.csv": "^"},
     "tsv": {"a.tsv": "\t"},
     "csv with tabs": {"a.csv": "\t"},
     "unquoted csv": {"a.csv": "\n".join(SENTENCES)},
@@ -69,7 +74,7 @@ def test_the_sentences_of_every_kind_of_file(tmp_path, kind):
                 csv.writer(file, delimiter=content).writerows([HEADER, *ROWS])
             else:
                 file.write(content)
-    keys = read_exclusion([str(tmp_path if kind == "folder" else tmp_path / name)]).keys
+    keys = read_exclusion([str(tmp_path if kind == "folder" else tmp_path / name)], "^").keys
     assert keys >= {key(text) for text in SENTENCES}
     assert key("this is no sentence") not in keys
 
