@@ -22,6 +22,8 @@ from pipelines.runtime.auth_token import TOKEN, default_path, find_token
 ANSWER_SECONDS = 15.0
 # The environment variable with the address of a job server.
 ADDRESS = "RAY_API_SERVER_ADDRESS"
+# Hosts that are this machine and are never asked through a proxy; urllib compares the last form.
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 class NoAnswerError(UserError):
@@ -32,12 +34,19 @@ class JobServer:
     """The job server at an http:// or https:// address."""
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+        except ValueError:  # http://[::1
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(
                 f"address is {address!r}: give the job server's address, such as "
                 "http://127.0.0.1:8265"
             )
+        if parts.hostname in LOOPBACK_HOSTS and not urllib.request.proxy_bypass(parts.hostname):
+            # Read by urllib and by Ray's client; a proxy would receive the token.
+            given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+            os.environ["no_proxy"] = ",".join([given, *LOOPBACK_HOSTS])
         self.address = address.rstrip("/")
         token = find_token()
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}

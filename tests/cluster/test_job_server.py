@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from urllib.request import proxy_bypass
 
 import pytest
 from job_server import FakeServer, answers
@@ -43,6 +44,22 @@ def test_a_server_that_fits_is_taken(own_place):
         assert server.job("none") is None
 
 
+def test_a_server_on_this_machine_is_not_asked_through_a_proxy(own_place, monkeypatch):
+    """It would receive the token."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("no_proxy", "example.org")
+    with FakeServer(answers(), token="t") as fake, FakeServer(answers()) as proxy:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "t")
+        monkeypatch.setenv("http_proxy", proxy.url)
+        server = JobServer(fake.url)
+        server.check_versions()
+        server.client()
+    assert proxy.asked == []
+    assert proxy_bypass("example.org")
+    assert proxy_bypass("[::1]:8265")
+    assert not proxy_bypass("example.com")
+
+
 def test_no_cluster_at_the_address(refusal):
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
@@ -60,7 +77,7 @@ def test_a_port_that_does_not_speak_http(refusal):
 
 
 def test_an_address_that_is_none(refusal):
-    for address in ("127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"):
+    for address in ("127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "http://[::1", "up"):
         assert f"address is {address!r}: give the job server's" in refusal(address=address)
     assert "no cluster is given and none runs on this machine" in refusal()
 
