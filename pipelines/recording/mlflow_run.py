@@ -144,13 +144,14 @@ class Run:
     def _report_waiting(self, queue: OfflineQueue, final_folder: Path | None) -> None:
         if self.id is not None:
             queue.write_run_id()
+        folder = final_folder or queue.folder
         if waiting := queue.waiting():
             say(
                 f"warning: {waiting} records wait for MLflow: "
-                f"`cotbert track-sync {final_folder or queue.folder}` sends them"
+                f"`cotbert track-sync {folder}` sends them"
             )
         if refused := queue.refused():
-            say(f"warning: MLflow refused {len(refused)} records: {queue.folder / REFUSED_FILE}")
+            say(f"warning: MLflow refused {len(refused)} records: {folder / REFUSED_FILE}")
 
 
 def _number(value: float) -> float | str:

@@ -167,14 +167,14 @@ def test_what_the_store_refuses_is_put_aside_alone(fake, run, tmp_path, capsys):
     run.params({"a": 1, "changed": 2, "b": 3})
     run.artifact(tmp_path / "gone")
     run.metrics({"loss": float("nan")}, step=1)
-    run.end("FINISHED")
+    run.end("FINISHED", tmp_path / "final")  # the folder's path once the job is done
     assert fake.received == [("id", "a"), ("id", "b"), ("id", "loss1"), ("id", "FINISHED")]
     changed, gone = waiting(tmp_path, REFUSED_FILE)
     assert (changed["kind"], changed["values"]) == ("params", {"changed": "2"})
     assert changed["refused"].endswith("was another value")
     assert gone["kind"] == "artifact"
     stderr = capsys.readouterr().err
-    assert stderr == f"warning: MLflow refused 2 records: {tmp_path / REFUSED_FILE}\n"
+    assert stderr == f"warning: MLflow refused 2 records: {tmp_path / 'final' / REFUSED_FILE}\n"
 
 
 def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, fake):
