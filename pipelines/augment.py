@@ -57,7 +57,8 @@ def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dic
     ):
         if work.before:
             say(f"continuing with the rewrites in {work.output.parent.parent}")
-        params = {"corpus": str(corpus.path), **record}
+        # MLflow refuses to change a param, and the corpus of a continued job may have been moved.
+        params = record if work.before else {"corpus": str(corpus.path), **record}
         about = f"Rewrites the sentences of {corpus.path} by {options.method.name}."
         with resumable_run(work, "augment", params, None, about) as run:
             started = time.monotonic()

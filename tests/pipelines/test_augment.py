@@ -142,7 +142,9 @@ def test_a_stopped_job_continues_with_other_limits_but_not_with_another_model(
         line = capsys.readouterr().err.splitlines()[-1]
         assert "(temperature differ): give the same settings or another output" in line
         assert len(server.asked) == 3
-        assert main(command(corpus, server.url, "out", "--concurrency", "2")) == 0
+        moved = corpus.rename(tmp_path / "moved")
+        assert main(command(moved, server.url, "out", "--concurrency", "2")) == 0
+        assert "MLflow refused" not in capsys.readouterr().err
         assert len(server.asked) == len(FLAT)
     result = read_json(tmp_path / "out/result.json")
     assert (result["rows_of_this_run"], result["tokens_in"]) == (5, 88)
