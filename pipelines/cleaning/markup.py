@@ -28,9 +28,11 @@ _INLINE = (
 _FLAGS = "allowfullscreen|async|checked|controls|defer|disabled|hidden|nowrap|noshade|selected"
 _ATTRIBUTES = (
     r"(?:\s+(?:[\w:.@-]+\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'<>]++)"
-    rf"|(?:{_FLAGS})(?=[\s/>])))*+"
+    rf"|(?i:{_FLAGS})(?=[\s/>])))*+"
 )
-_TAG = re.compile(rf"</?(?:({_BLOCKS})|{_INLINE}){_ATTRIBUTES}\s*+/?>", re.IGNORECASE)
+# In one case, unlike the types of List<Object> and Optional<Address>.
+_NAMES = rf"({_BLOCKS}|{_BLOCKS.upper()})|{_INLINE}|{_INLINE.upper()}"
+_TAG = re.compile(rf"</?(?:{_NAMES}){_ATTRIBUTES}\s*+/?>")
 # Elements without text of their own, and comments. One that is never closed stays; the search for
 # its end stops at the next one, because many of them would otherwise take quadratic time.
 _HIDDEN = re.compile(
@@ -42,9 +44,16 @@ _ENTITY = re.compile(r"&(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,31})
 
 _ADDRESS = r"(?=[^()\s]{0,300}[./#:])(?:[^()\s]|\([^()\s]{0,300}\)){1,2000}"
 _IMAGE = re.compile(rf"!\[[^\[\]]{{0,300}}\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\")?\)")
-_LINK = re.compile(rf"\[([^\[\]]{{1,300}})\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\")?\)")
-# Requiring a letter leaves arrays such as [[1, 2]] unchanged.
-_WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?(?=[^\[\]|]*?[^\W\d_])([^\[\]|]{1,300})\]\]")
+# An index such as a[i](j.k) or x[[name]] follows an ASCII word. A link may follow the letters of a
+# script without blanks.
+_NO_INDEX = "(?<![A-Za-z0-9_])"
+_LINK = re.compile(rf"{_NO_INDEX}\[([^\[\]]{{1,300}})\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\")?\)")
+# Requiring a letter leaves arrays such as [[1, 2]] unchanged, and no blank or quote those of texts
+# and the tests of shells: if [[ -f file ]].
+_WIKI_LINK = re.compile(
+    rf"{_NO_INDEX}\[\[(?![\s\"'])(?:[^\[\]|]{{0,300}}\|)?"
+    r"(?=[^\[\]|]*?[^\W\d_])([^\[\]|]{1,300})\]\]"
+)
 _WIKI_FILE = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]*+\]\]", re.IGNORECASE)
 _WIKI_ADDRESS = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]{1,2000} ([^\[\]]{1,300})\]")
 _LINE_MARK = re.compile(r"^(?:#{1,6}|\*) +(?=\S)", re.MULTILINE)
