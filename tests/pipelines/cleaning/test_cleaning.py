@@ -17,6 +17,7 @@ CLEAN = (
     "می\u200cخواهم بروم",
     "क्\u200dष",
     "👩\u200d👩\u200d👦 on the beach",
+    "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f won",  # England's flag
     "5 * 3 * 2 < 31 and 2 > 1, R&D, AT&T;",
     "Node.js, file.txt, 7 @ 3, @someone",
 )
@@ -133,6 +134,7 @@ CHANGED = {
         ("left\u200e and \u202bright\u202c", "left and right"),
         ("Latin fi\u200cle\u200d", "Latin file"),
         ("line\u2028break", "line break"),
+        ("\U0001f3f4\U000e0067 a\U000e0062\U000e007f", "\U0001f3f4 a"),
         ("\u200b\ufeff", ""),
     ],
     "unicode": [
@@ -168,7 +170,7 @@ def test_control_removes_what_unicode_calls_control_or_format():
 
 BROKEN = (
     "https://", "a@", "a.", "@", "(", "www.", "= ", "' ", '" ', " @-@", "a\u0301\u200d", "_b@c.",
-    "a@b.c1.", "é", "é@ab.cd.1",
+    "\U0001f3f4\U000e0067", "a@b.c1.", "é", "é@ab.cd.1",
 )  # fmt: skip
 BROKEN_MARKUP = (
     "<script>", "<ref ", "<!--", "<a x=", '<a x="', "<", "<p a='", "&", "&a", "&#", "[", "[[", "![",
