@@ -275,6 +275,9 @@ def _fault(error: Any) -> str:
     if error["type"].startswith("union_tag"):
         given = error["input"].get("name") if isinstance(error["input"], Mapping) else None
         return f"method.name is {given!r}: give one of {', '.join(METHOD_SETTINGS)}"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        one = {"method": "name", "optimizer": "learning_rate", "templates": "anchor"}[path]
+        rule = f"it is a group of settings; give one of them, such as {path}.{one}"
     if not path:
         return str(rule)
     if isinstance(error["input"], Mapping):

@@ -26,7 +26,13 @@ ONE_TEMPLATE = ("dropout", "paired", *FROM_DOCUMENTS)
 class Settings(BaseModel):
     """Base of all settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,  # an encoder may be named 20241127
+    )
 
 
 class AnyMethodSettings(Settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf, nan
 from pathlib import Path
 from typing import get_args
 
@@ -31,6 +32,9 @@ FAULTS = {
     "method.denoise": ("pads", "method.denoise is 'pads': input should be 'none', 'position' or"),
     "method.name": ("simcs", "method.name is 'simcs': give one of cot-bert, promptbert,"),
     "optimizer.clip": (0.0, "optimizer.clip is 0.0: input should be greater than 0"),
+    "optimizer.learning_rate": (inf, "learning_rate is inf: input should be a finite number"),
+    "method.temperature": (nan, "method.temperature is nan: input should be a finite number"),
+    "optimizer": (3, "optimizer is 3: it is a group of settings; give one of them, such as o"),
     "seed": (2**63, "seed is 9223372036854775808: input should be less than"),
     "max_length": ("long", "max_length is 'long': input should be a valid integer"),
     "templates.anchor": ("cot-brt/anchor", "unknown template 'cot-brt/anchor'"),
@@ -142,7 +146,7 @@ def test_a_fault_of_a_method_is_reported(name, changes, sentences):
         ({}, "method.name is None: give one of cot-bert"),
         ({"temperature": 0.1}, "method.name is None: give one of cot-bert"),
         ({"name": 3}, "method.name is 3: give one of cot-bert"),
-        ("simcse", "method is 'simcse': input should be a valid dictionary"),
+        ("simcse", "'simcse': it is a group of settings; give one of them, such as method.name"),
     ],
 )
 def test_a_method_without_a_name_is_refused_with_the_names(method, fault):
@@ -152,7 +156,8 @@ def test_a_method_without_a_name_is_refused_with_the_names(method, fault):
 
 def test_all_faults_are_reported_at_once():
     # Of an unknown method no setting can be checked.
-    wrong = {k: v for k, (v, _) in FAULTS.items() if k not in ("batch_size.x", "method.name")}
+    alone = ("batch_size.x", "method.name", "optimizer")
+    wrong = {k: v for k, (v, _) in FAULTS.items() if k not in alone}
     message = fault_of(wrong)
     assert all(FAULTS[key][1] in message for key in wrong)
     between = {"batch_size": 10, "workers": 4, "templates.negative": None}

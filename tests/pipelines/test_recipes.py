@@ -125,6 +125,7 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
     assert (made.seed, made.encoder, made.batch_size) == (3, "of-flag", 128)
     assert made.eval_every == RECIPES["cot-bert-base"]().eval_every
     assert settings("encoder=of-set", workers=2).encoder == "of-set"
+    assert settings("encoder=20241127").encoder == "20241127"
 
 
 def test_common_settings_have_options_of_their_own():
