@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipes:
-    name: Annotated[
+    recipe: Annotated[
         str | None,
         Option(
             "print the settings of this recipe",
@@ -28,7 +28,7 @@ class Recipes:
 
 @dataclass(frozen=True, kw_only=True)
 class Spaces:
-    name: Annotated[
+    space: Annotated[
         str | None,
         Option(
             "print what this space varies: a name, or a YAML or Python file of your own",
@@ -50,13 +50,13 @@ def recipes(given: Recipes) -> None:
     from cotbert_core.settings import flatten
     from pipelines.recipes import RECIPES
 
-    if given.name is None:
+    if given.recipe is None:
         rows = [(name, (recipe.__doc__ or "").strip()) for name, recipe in RECIPES.items()]
         print_texts(rows)
-    elif given.name in RECIPES:
-        print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[given.name]()).items()])
+    elif given.recipe in RECIPES:
+        print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[given.recipe]()).items()])
     else:
-        raise unknown("recipe", given.name, RECIPES)
+        raise unknown("recipe", given.recipe, RECIPES)
 
 
 def templates(given: Templates) -> None:
@@ -68,8 +68,8 @@ def templates(given: Templates) -> None:
 def spaces(given: Spaces) -> None:
     from tune_spaces import SPACES, open_space
 
-    if given.name is not None:
-        print_texts(_space_rows(open_space(given.name)))
+    if given.space is not None:
+        print_texts(_space_rows(open_space(given.space)))
         return
     made = [make() for make in SPACES.values()]
     rows = [(space.name, _size(space), space.recipe, space.purpose) for space in made]

@@ -31,6 +31,8 @@ def test_bash_completes_commands_options_names_and_files(tmp_path, capsys):
         "train simcse-base --keep-check": {"--keep-checkpoints"},
         "train simcse-base --keep-checkpoints b": {"best"},
         "tune temp": {"temperature", "temperature-grid", "templates"},
+        "recipes simcse-sup": {"simcse-supervised"},
+        "spaces temp": {"temperature", "temperature-grid", "templates"},
         "train simcse-base --corpus /et": {"/etc"},
     }
     for words, completions in expected.items():
