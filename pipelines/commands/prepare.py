@@ -21,12 +21,15 @@ class Prepare:
 
 def run(given: Prepare) -> None:
     from pipelines.prepare import prepare
+    from pipelines.storage.corpus import Corpus
 
     result = prepare(given.options, given.output, given.verbose)
     print_output(rows_table(result), end="\n\n")
     print_facts(result, given.verbose)
     made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
     recipe = "documents" if given.options.documents else "simcse-base"
+    if "negative" in Corpus.open(given.output).columns:  # triples, which may have been recognized
+        recipe = "simcse-supervised"
     encoder = ("--encoder", given.options.encoder, "--output", "runs/mine")
     print_ending(made, given.output, ("train", recipe, "--corpus", given.output, *encoder))
 

@@ -185,7 +185,9 @@ def test_sick_and_triples_by_command(tmp_path, bert_folder, made, capsys):
     path = write(tmp_path / "a.csv", ROWS)
     for name, words, told in (("named", ["--triples"], 0), ("known", [], 1)):
         assert run_prepare(tmp_path / name, bert_folder, "--input", path, *words) == 0
-        assert capsys.readouterr().err.count("as triples") == told
+        captured = capsys.readouterr()
+        assert captured.err.count("as triples") == told
+        assert "train simcse-supervised --corpus" in captured.out
     named, known = Corpus.open("named"), Corpus.open("known")
     assert named.digest == known.digest
     assert named.manifest["source"]["negative_column"] == "hard_neg"
