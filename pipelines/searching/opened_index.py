@@ -25,6 +25,9 @@ from pipelines.storage.corpus import MANIFEST_FILE
 # of 39,703 docstrings (all-MiniLM-L6-v2) 0.51 to 0.53 with 32 to 256 clusters. An eighth of the
 # clusters, at least 16, finds 0.94 with 64 clusters, 0.93 with 256 and 0.98 with 1,024.
 LEAST_CLUSTERS, SHARE_OF_CLUSTERS = 16, 8
+# Where an approximate index finds no more rows, FAISS fills up with this score and the number -1,
+# which may be the id of a row too.
+FILLER = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,7 @@ class OpenedIndex:
         while True:
             scores, numbers = self.index.search(every, min(wanted, vectors))
             found = [_best_of_each(*one) for one in zip(scores, numbers, strict=True)]
-            # FAISS fills up with -1 where an approximate index finds no more.
-            finished = (numbers < 0).any(axis=1) | [len(one) >= top for one in found]
+            finished = (scores <= FILLER).any(axis=1) | [len(one) >= top for one in found]
             if finished.all() or wanted >= vectors:
                 return [one.best(top) for one in found]
             wanted *= 2
@@ -137,9 +139,9 @@ class OpenedIndex:
 
 def _best_of_each(scores: np.ndarray, numbers: np.ndarray) -> Hits:
     """Return the hits of a query with the first of each number; scores descend."""
-    found, first = np.unique(numbers, return_index=True)
-    found, first = found[found >= 0], first[found >= 0]
-    return Hits(scores[first], found, found)
+    real = scores > FILLER
+    found, first = np.unique(numbers[real], return_index=True)
+    return Hits(scores[real][first], found, found)
 
 
 def _row_of(embeddings: Embeddings, ids: Collection[int]) -> dict[int, int | None]:

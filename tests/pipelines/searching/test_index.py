@@ -87,6 +87,24 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
 
 
+@pytest.mark.parametrize("factory", ["Flat", "IVF2,Flat", "IVF9,Flat"])
+def test_rows_with_negative_ids_are_found(tmp_path, vectors, queries, factory):
+    """Also the id -1, with which FAISS fills up where a cluster has fewer rows."""
+    import faiss
+
+    ids = [-(2**63), *range(-150, 149)]
+    folder = write_folder(tmp_path / "e", ids, vectors)
+    index(folder, tmp_path / "index", IndexOptions(factory))
+    opened = OpenedIndex.open(tmp_path / "index")
+    found, wanted = opened.nearest(queries, ROWS), nearest(Embeddings.open(folder), queries, ROWS)
+    assert [one.rows.tolist() for one in found] == [one.ids.tolist() for one in wanted]
+    if (clusters := faiss.try_extract_index_ivf(opened.index)) is not None:
+        clusters.nprobe = 1
+        (hits,) = opened.nearest(vectors[150:151], ROWS)
+        assert hits.rows[0] == -1
+        assert len(hits) == len({*hits.rows}) < ROWS
+
+
 @pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF2,Flat"])
 def test_an_index_finds_what_a_search_by_passages_finds(tmp_path, ids, vectors, queries, factory):
     """Rows have no, few and many passages; those of one row may fill all places."""
