@@ -20,7 +20,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
-from pipelines.embedding.update import check_same, open_earlier
+from pipelines.embedding.update import check_same, check_types, open_earlier
 from pipelines.reading import hub_datasets, pieces, sources
 from pipelines.reading.formats import kind_of
 from pipelines.reading.manifests import EACH_ROW
@@ -156,6 +156,7 @@ def open_job(options: EmbedOptions) -> EmbedJob:
 def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
     """Return the job with the embeddings that it updates; UserError if they do not fit."""
     check_same(earlier, described(job.options, job.plan, job.metadata))
+    check_types(earlier, job.storage.schema)
     if job.options.keep_gone and job.plan.id_column is None:
         raise UserError(
             "keep_gone needs ids that stay with their rows, and the ids are row numbers, which "

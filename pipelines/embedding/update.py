@@ -99,6 +99,21 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     )
 
 
+def check_types(earlier: Embeddings, schema: pa.Schema) -> None:
+    """Raise UserError unless the columns of a job's parts have the types of the earlier ones, some
+    of which may become parts of the new embeddings. The columns are the same (`check_same`)."""
+    pq.write_table(schema.empty_table(), written := pa.BufferOutputStream())
+    # As Parquet stores them: it has no seconds, for example.
+    for field in pq.read_schema(pa.BufferReader(written.getvalue())):
+        before = earlier.schema.field(field.name).type
+        if field.type != before:
+            raise UserError(
+                f"column {field.name!r} is {before} in the embeddings to update, "
+                f"{str(earlier.path)!r}, and {field.type} in the input: give it the type that it "
+                "had, or embed without --update"
+            )
+
+
 def share_of_earlier(opened: Embeddings, taken_over: int) -> tuple[Counter[str], set[str]]:
     """Return the vocabulary counts of the rows that were taken over, as a share of those of all
     rows of the embeddings, and the precisions in which these were computed."""

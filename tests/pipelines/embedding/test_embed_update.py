@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import earlier_rows, worker
+from pipelines.embedding.update import check_types
 from pipelines.storage.resumable_output import locked_output
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -251,6 +253,31 @@ def test_vectors_of_other_options_are_not_mixed(tmp_path, bert_folder, embedded,
     made = manifest(tmp_path / "old") | {"scale": [0.1] * 32}  # as earlier versions wrote
     write_json(tmp_path / "old" / "manifest.json", made)
     refused(r"made otherwise: scale \[0.1, .* there and 'row' here: give", dtype="int8")
+
+
+def test_a_kept_column_of_another_type_is_refused(tmp_path, job, embedded, refused):
+    years, keep = {"year": range(20)}, {"keep": ("year",)}
+    embedded("old", TEXTS, columns=years, **keep)
+    for kind in (pa.int32(), pa.string()):
+        table = pa.table({"id": [*TEXTS], "text": [*TEXTS.values()], "year": [None] * 20})
+        schema = table.schema.set(2, pa.field("year", kind))
+        pq.write_table(table.cast(schema), tmp_path / "texts.parquet")
+        message = f"column 'year' is int64 in the embeddings to update, .* and {kind} in the input"
+        refused(message, **keep)
+    (tmp_path / "texts.jsonl").write_text('{"id": 7, "text": "oil", "year": 1999}\n')
+    with pytest.raises(UserError, match="and string in the input: give it the type that it had"):
+        job("new", "texts.jsonl", id_column="id", update=tmp_path / "old", keep_gone=True, **keep)
+
+
+def test_a_type_that_parquet_does_not_have_is_no_other_one(tmp_path):
+    schema = pa.schema(
+        [("day", pa.date64()), ("at", pa.timestamp("s")), ("n", pa.list_(pa.int8()))]
+    )
+    pq.write_table(schema.empty_table(), tmp_path / "part")
+    earlier = SimpleNamespace(schema=pq.read_schema(tmp_path / "part"), path=tmp_path)
+    check_types(earlier, schema)
+    with pytest.raises(UserError, match=r"column 'n' is list<.*int8> in .* and list<.*int16> in"):
+        check_types(earlier, schema.set(2, pa.field("n", pa.list_(pa.int16()))))
 
 
 def break_manifest(old):
