@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,11 +139,12 @@ class KeywordScores:
         return np.asarray(bm25 / self.best[queries][:, None])
 
     def reordered(self, numbers: np.ndarray) -> KeywordScores:
-        """Return the scores of the texts of these numbers (M,); -1 is a text without any word."""
+        """Return the scores of the texts of these numbers (M,), as a share of the best of them; -1
+        is a text without any word."""
         from scipy.sparse import csr_array, vstack
 
         none = csr_array((1, self.weights.shape[1]))
-        return replace(self, weights=vstack([self.weights, none]).tocsr()[numbers])
+        return self.of(self.asked, vstack([self.weights, none]).tocsr()[numbers])
 
 
 def keyword_scores(

@@ -38,7 +38,8 @@ def keyword_scores_of(
 def _from_input(
     embeddings: Embeddings, plan: ReadPlan, counts: KeywordCounts, progress: Progress
 ) -> KeywordScores:
-    """Count the texts of the input in its own order, then put them into the folder's."""
+    """Count the texts of the input in its own order, then put them into the folder's; those of
+    other rows, which `embed` skipped or did not read, do not count."""
     kind, done = pa.string() if embeddings.text_ids else pa.int64(), 0
     ids = [pa.array([], kind)]
     for shard in plan.shards:
@@ -54,4 +55,5 @@ def _from_input(
             f"{places.null_count:,} of {len(embeddings):,} ids are not in the input that --text "
             "names: these rows have a cosine and no keywords"
         )
-    return counts.scores().reordered(np.asarray(places.fill_null(-1)))
+    scores = counts.scores(collection=np.asarray(places.drop_null()))
+    return scores.reordered(np.asarray(places.fill_null(-1)))

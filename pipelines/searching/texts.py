@@ -33,15 +33,14 @@ def input_plan(
         id_column,
         encoding=encoding,
         delimiter=manifest.get("delimiter"),
+        limit=manifest.get("limit"),
         wrapped="wrapped" in manifest,
     )
     # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=manifest.get("id_type", INT64))
-    files, given = manifest.get("files"), len(plan.files)
-    if files is not None and "limit" in manifest:  # then the embeddings are of the first files
-        given = min(given, files)
+    files = manifest.get("files")
     # Row numbers depend on a file's position among all files.
-    if id_column is None and files not in (None, given):
+    if id_column is None and files not in (None, len(plan.files)):
         raise UserError(
             f"--text names {len(plan.files)} files and the embeddings were made from {files}, "
             "whose order decides the ids: name the whole input of `cotbert embed`"

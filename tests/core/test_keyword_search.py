@@ -73,9 +73,12 @@ def test_words_have_no_case_and_scripts_without_blanks_are_searched_by_letters_a
 
 def test_texts_can_be_put_into_another_order():
     scores = keyword_scores(["oil", "dog"], ["oil", "dog dog", "oil dog"])
-    moved = scores.reordered(np.array([2, -1, 0])).block()
-    np.testing.assert_array_equal(moved[:, [0, 2]], scores.block()[:, [2, 0]])
+    moved = scores.reordered(np.array([2, -1, 0, 1])).block()
+    np.testing.assert_array_equal(moved[:, [0, 2, 3]], scores.block()[:, [2, 0, 1]])
     assert not moved[:, 1].any()
+    left = scores.reordered(np.array([0, 2])).block()
+    assert left[1].tolist() == [0, 1], "the best text of a query is one of those that are left"
+    assert scores.block()[1, 2] < 1
 
 
 @pytest.mark.parametrize("cells", [1, 2_000_000])

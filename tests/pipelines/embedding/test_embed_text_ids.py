@@ -145,6 +145,18 @@ def test_texts_other_than_the_embedded_ones_are_not_shown(tmp_path, bert_folder,
     assert {row["id"]: row["text"] for row in rows}[2] == "A new line"
 
 
+@pytest.mark.parametrize("words", [("--limit", "5"), ("--on-long", "error")])
+def test_keywords_are_those_of_the_rows_that_were_embedded(tmp_path, bert_folder, capsys, words):
+    """The row with most of the query's words is not one of them."""
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    rows = [{"key": n, "text": text} for n, text in enumerate([*TEXTS, "oil man " * 300])]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert embed(path, out, bert_folder, "--keep", "text", *words)["rows"] == 5
+    query = "a man without oil"
+    found = search(capsys, out, query, "--keywords", "--text", str(path))
+    assert found == search(capsys, out, query, "--keywords")
+
+
 @pytest.mark.parametrize("kept", ["body", "title,body"])
 def test_passages_are_cut_from_the_text_that_was_embedded(tmp_path, bert_folder, capsys, kept):
     """Not from a column that is a part of it; `embed` names the search that shows its texts."""
