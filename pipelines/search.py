@@ -53,11 +53,16 @@ def search(options: SearchOptions) -> list[list[Match]]:
     """
     folder = Path(options.embeddings).expanduser().absolute()
     opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
-    plan = None
+    if options.keywords and isinstance(opened, OpenedIndex):
+        raise UserError(
+            f"keywords are searched in all texts, and {str(opened.path)!r} is an index, which has "
+            f"none: search the embeddings {str(opened.made_of)!r}, or leave --keywords out"
+        )
+    plan = column = None
     if options.inputs:
         plan = input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
-    column = None if plan is not None else _text_column(options.text_column, opened.text_columns)
-    source = _keyword_source(opened, plan, column) if options.keywords else None
+    else:
+        column = _text_column(options, opened.text_columns)
     encoder = query_encoder(opened, options.model, options.query_template)
     queries = query_vectors(opened, encoder, options.queries, options.precision)
     if isinstance(opened, OpenedIndex):
@@ -65,7 +70,8 @@ def search(options: SearchOptions) -> list[list[Match]]:
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
         keywords, weight = None, KEYWORD_WEIGHT
-        if source is not None:
+        source = plan if plan is not None else column
+        if options.keywords and source is not None:
             keywords = keyword_scores_of(opened, options.queries, source)
             weight = options.keyword_weight or keyword_weight(
                 encoder.backbone.name, passages=opened.has_passages
@@ -111,25 +117,6 @@ def nearest(
     if left_out:
         say(f"{left_out:,} rows have no direction (zeros, null or NaN) and were not compared")
     return running.found()
-
-
-def _keyword_source(
-    opened: Embeddings | OpenedIndex, plan: ReadPlan | None, column: str | None
-) -> ReadPlan | str:
-    """Return the input or the kept column that holds all texts; UserError if there is none."""
-    if isinstance(opened, OpenedIndex):
-        raise UserError(
-            f"keywords are searched in all texts, and {str(opened.path)!r} is an index, which has "
-            f"none: search the embeddings {str(opened.made_of)!r}, or leave --keywords out"
-        )
-    if plan is not None:
-        return plan
-    if column is None:
-        raise UserError(
-            f"keywords are searched in texts, and embeddings {str(opened.path)!r} kept none: name "
-            "the input of `cotbert embed` with --text, or leave --keywords out"
-        )
-    return column
 
 
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
@@ -223,18 +210,21 @@ def _best_passages(
     ]
 
 
-def _text_column(named: str, kept: Sequence[str]) -> str | None:
-    """Return the column of texts to show: the one named, or the only one that was kept."""
+def _text_column(options: SearchOptions, kept: Sequence[str]) -> str | None:
+    """Return the column of texts to show: the one named, or the only one that was kept. UserError
+    if there is none and keywords are searched in it."""
+    named = options.text_column
     if named in kept:
         return named
     if named == SearchOptions.text_column and len(kept) == 1:
         say(f"texts are of the column {kept[0]!r}, the only one kept")
         return kept[0]
-    has = f"only the text columns {', '.join(kept)}" if kept else "no text column"
-    say(
-        f"no column {named!r} was kept, {has}: name one with --text-column, or the input of "
-        "`cotbert embed` with --text, to see the texts"
-    )
+    missing = f"no text column {named!r} was kept: name the input of `cotbert embed` with --text"
+    if kept:
+        missing += f", or one of {', '.join(kept)} with --text-column"
+    if options.keywords:
+        raise UserError(f"keywords are searched in texts, and {missing}, or leave --keywords out")
+    say(f"{missing}, to see the texts")
     return None
 
 

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from cotbert_core.evaluation.keyword_search import KeywordCounts, KeywordScores
 from pipelines.reading.read_plan import ReadPlan
-from pipelines.reading.readers import read
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.parts import read_batches
+from pipelines.searching.texts import read_texts
 
 
 def keyword_scores_of(
@@ -42,12 +42,11 @@ def _from_input(
     other rows, which `embed` skipped or did not read, do not count."""
     kind, done = pa.string() if embeddings.text_ids else pa.int64(), 0
     ids = [pa.array([], kind)]
-    for shard in plan.shards:
-        for piece in read(shard, plan):
-            counts.add(piece.texts)
-            ids.append(pa.array(piece.ids, kind))
-            done += len(piece.ids)
-            progress.show(min(done, len(embeddings)))
+    for piece in read_texts(plan, plan.shards):
+        counts.add(piece.texts)
+        ids.append(pa.array(piece.ids, kind))
+        done += len(piece.ids)
+        progress.show(min(done, len(embeddings)))
     wanted = pa.chunked_array([batch["id"].cast(kind) for batch in embeddings.id_batches()], kind)
     places = pc.index_in(wanted, value_set=pa.concat_arrays(ids))
     if places.null_count:

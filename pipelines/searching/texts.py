@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
+from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
 
@@ -57,13 +58,31 @@ def texts_of(plan: ReadPlan, ids: Iterable[int | str]) -> dict[int | str, str]:
     numbers = (number for number in missing if isinstance(number, int))
     shards = plan.shards if plan.id_column else _shards_of(plan, numbers)
     found: dict[int | str, str] = {}
-    for shard in shards:
-        for piece in read(shard, plan) if missing else ():
-            for row_id, text in zip(piece.ids, piece.texts, strict=True):
-                if row_id in missing:
-                    found[row_id] = text
-                    missing.remove(row_id)
+    for piece in read_texts(plan, shards) if missing else ():
+        for row_id, text in zip(piece.ids, piece.texts, strict=True):
+            if row_id in missing:
+                found[row_id] = text
+                missing.remove(row_id)
+        if not missing:
+            break
     return found
+
+
+def read_texts(plan: ReadPlan, shards: Iterable[Shard]) -> Iterator[Piece]:
+    """Yield the pieces of the shards; at the end, UserError if none of the rows has a text."""
+    rows = usable = 0
+    for shard in shards:
+        for piece in read(shard, plan):
+            rows += piece.read
+            usable += len(piece.texts)
+            yield piece
+    if rows and not usable:
+        wanted = f"a text in the column {','.join(plan.text_columns)!r}"
+        wanted += f" and an id in {plan.id_column!r}" if plan.id_column else ""
+        raise UserError(
+            f"none of the {rows:,} rows read from the input that --text names has {wanted}: name "
+            "the input and --text-column of `cotbert embed`"
+        )
 
 
 def _shards_of(plan: ReadPlan, ids: Iterable[int]) -> list[Shard]:

@@ -157,6 +157,18 @@ def test_keywords_are_those_of_the_rows_that_were_embedded(tmp_path, bert_folder
     assert found == search(capsys, out, query, "--keywords")
 
 
+@pytest.mark.parametrize("words", [[], ["--keywords"]])
+def test_an_input_without_the_text_column_is_refused(tmp_path, bert_folder, capsys, words):
+    path, out = write(tmp_path, "jsonl"), tmp_path / "out"
+    embed(path, out, bert_folder)
+    command = ["search", str(out), "oil", "--text", str(path), "--text-column", "nope", *words]
+    assert main(command) == 2
+    message = (
+        "none of the 5 rows read from the input that --text names has a text in the column 'nope'"
+    )
+    assert f"{message} and an id in 'key': name the input and" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kept", ["body", "title,body"])
 def test_passages_are_cut_from_the_text_that_was_embedded(tmp_path, bert_folder, capsys, kept):
     """Not from a column that is a part of it; `embed` names the search that shows its texts."""

@@ -124,7 +124,7 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert main(["search", str(folder), "oil", "--top", "2"]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines()[0].split() == ["rank", "score", "id"]
-    assert "no column 'text' was kept, no text column: name one with --text-column" in captured.err
+    assert "no text column 'text' was kept: name the input of `cotbert embed` with" in captured.err
     rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
@@ -227,8 +227,18 @@ def searched(capsys, folder, *words):
 
 def test_keywords_without_texts_and_a_damaged_index_are_refused(tmp_path, bert_folder, capsys):
     folder, made = embedded(tmp_path / "e", bert_folder), tmp_path / "index"
-    message = "kept none: name the input of `cotbert embed` with --text"
+    message = (
+        "no text column 'text' was kept: name the input of `cotbert embed` with --text, or leave"
+    )
     assert message in failed(capsys, folder, "oil", "--keywords")
+    kept = {"title": TEXTS, "body": TEXTS}
+    two = embedded(tmp_path / "two", bert_folder, kept=kept)
+    for named in ("title,body", "id"):
+        message = (
+            f"no text column '{named}' was kept: name the input of `cotbert embed` with --text, "
+        )
+        message += "or one of title, body with --text-column, or leave --keywords out"
+        assert message in failed(capsys, two, "oil", "--keywords", "--text-column", named)
     assert main(["index", str(folder), "--output", str(made)]) == 0
     capsys.readouterr()
     message = f"is an index, which has none: search the embeddings {str(folder)!r}"
@@ -250,7 +260,8 @@ def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):
     two = embedded(tmp_path / "two", bert_folder, kept={**kept, "body": TEXTS[::-1]})
     assert main(["search", str(two), "oil"]) == 0
     captured = capsys.readouterr()
-    assert "no column 'text' was kept, only the text columns title, body" in captured.err
+    assert "no text column 'text' was kept: " in captured.err
+    assert "or one of title, body with --text-column, to see the texts" in captured.err
     assert "text" not in captured.out
     assert printed(capsys, two, "oil", "--text-column", "body")[1][-1] == TEXTS[2]
 
