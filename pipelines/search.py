@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError
@@ -21,7 +23,7 @@ from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.saving.keyword_weights import keyword_weight
-from pipelines.embedding.digests import text_digests
+from pipelines.embedding.digests import check_unique, text_digests
 from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
@@ -72,14 +74,17 @@ def search(options: SearchOptions) -> list[list[Match]]:
         keywords, weight = None, KEYWORD_WEIGHT
         source = plan if plan is not None else column
         if options.keywords and source is not None:
+            if plan is not None and plan.id_column:
+                _check_ids(opened)
             keywords = keyword_scores_of(opened, options.queries, source)
             weight = options.keyword_weight or keyword_weight(
                 encoder.backbone.name, passages=opened.has_passages
             )
         hits = nearest(opened, queries, options.top, keywords, weight)
         ids = _ids(opened, hits)
-    texts = _texts(opened, plan, column, ids)
-    embedded = _embedded(opened, texts)
+    digests = {} if plan is None and column is None else opened.digests(list(ids))
+    texts = _texts(opened, plan, column, ids, digests)
+    embedded = _embedded(texts, digests)
     if plan is not None:
         texts = _same_texts(texts, embedded, options)
     passages: list[dict[int, str]] = [{} for _ in hits]
@@ -119,6 +124,17 @@ def nearest(
     return running.found()
 
 
+def _check_ids(embeddings: Embeddings) -> None:
+    """Raise UserError if two rows share an id, which leads to a row's text in an input."""
+    batches = [batch["id"] for batch in embeddings.id_batches()]
+    advice = "--keywords finds the texts in --text by their ids, so embed with --keep and leave "
+    check_unique(
+        [pa.chunked_array(batches, embeddings.schema.field("id").type)],
+        f"the embeddings {str(embeddings.path)!r}",
+        f"{advice}--text out, or leave --keywords out",
+    )
+
+
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
     """Return the ids of the rows that were found, by row number."""
     found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
@@ -130,26 +146,32 @@ def _texts(
     plan: ReadPlan | None,
     column: str | None,
     found: Mapping[int, int | str],
+    digests: Mapping[int, bytes],
 ) -> dict[int, str]:
     """Return the known texts of the rows that were found, by row number."""
     if plan is not None:
-        by_id = texts_of(plan, found.values())
-        if missing := len(set(found.values()) - set(by_id)):
+        if isinstance(opened, OpenedIndex):
+            found = {row: row_id for row, row_id in found.items() if not opened.is_shared(row)}
+        texts = texts_of(plan, found, partial(_was_embedded, digests))
+        if missing := len({row_id for row, row_id in found.items() if row not in texts}):
             say(f"{missing} of the ids found are not in the input that --text names")
-        return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
+        return texts
     values: dict[int, Any] = opened.values(column, list(found)) if column else {}
     return {row: str(value) for row, value in values.items() if value is not None}
 
 
-def _embedded(opened: Embeddings | OpenedIndex, texts: Mapping[int, str]) -> dict[int, str]:
+def _embedded(texts: Mapping[int, str], digests: Mapping[int, bytes]) -> dict[int, str]:
     """Return those of the texts, by row number, that were embedded, with white space folded.
 
     Where the digests of the embedded texts are gone, all texts are taken for these.
     """
     folded = {row: " ".join(text.split()) for row, text in texts.items()}
-    digests = opened.digests(list(folded))
-    own = dict(zip(folded, text_digests(list(folded.values())), strict=True))
-    return {row: text for row, text in folded.items() if digests.get(row, own[row]) == own[row]}
+    return {row: text for row, text in folded.items() if _was_embedded(digests, row, text)}
+
+
+def _was_embedded(digests: Mapping[int, bytes], row: int, text: str) -> bool:
+    """Return whether the text, with white space folded, is that of the row, as far as is known."""
+    return digests.get(row) in (None, *text_digests([text]))
 
 
 def _same_texts(

@@ -114,16 +114,21 @@ def as_words(digests: Sequence[bytes] | pa.ChunkedArray) -> np.ndarray:
     return words[column.offset : column.offset + len(column)]
 
 
-def check_unique(ids: Sequence[pa.ChunkedArray], what: str) -> None:
-    """Raise UserError if an id is there twice. what: whose ids they are, in the plural."""
+def check_unique(
+    ids: Sequence[pa.ChunkedArray],
+    what: str,
+    advice: str = "an update needs ids that differ, so name another --id-column, or leave --update "
+    "out",
+) -> None:
+    """Raise UserError if an id is there twice. what: whose ids they are, in the plural. advice: why
+    they must differ, and what to do."""
     every = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
     if pc.count_distinct(every).as_py() == len(every):
         return
     counts = pc.value_counts(every)
     twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]
     raise UserError(
-        f"{what} have the id {twice['values'].as_py()!r} {twice['counts'].as_py()} times: an "
-        "update needs ids that differ, so name another --id-column, or leave --update out"
+        f"{what} have the id {twice['values'].as_py()!r} {twice['counts'].as_py()} times: {advice}"
     )
 
 

@@ -21,7 +21,8 @@ def keyword_scores_of(
 ) -> KeywordScores:
     """Return the BM25 scores of queries and all rows, in the order of the folder's rows.
 
-    source: the input that holds the texts, or the folder's own column. All texts are read once.
+    source: the input that holds the texts, by ids that differ, or the folder's own column. All
+    texts are read once.
     """
     counts, progress = KeywordCounts(queries), Progress("keywords", len(embeddings), "row")
     if not isinstance(source, str):

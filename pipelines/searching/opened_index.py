@@ -106,6 +106,10 @@ class OpenedIndex:
         rows = self._rows(self.embeddings, numbers)
         return {rows[row]: value for row, value in self.embeddings.digests(list(rows)).items()}
 
+    def is_shared(self, number: int) -> bool:
+        """Whether `values` or `digests` found that several rows have this number."""
+        return self._row_of.get(number, 0) is None
+
     def _rows(self, embeddings: Embeddings, numbers: Sequence[int]) -> dict[int, int]:
         """Return the index's numbers by the rows' numbers in the embeddings."""
         if self.text_ids:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,20 +50,28 @@ def input_plan(
     return plan
 
 
-def texts_of(plan: ReadPlan, ids: Iterable[int | str]) -> dict[int | str, str]:
-    """Return the text of each id that is in the input; reading stops when all are found.
+def texts_of(
+    plan: ReadPlan, ids: Mapping[int, int | str], was_embedded: Callable[[int, str], bool]
+) -> dict[int, str]:
+    """Return the text of each row whose id is in the input, by row number.
 
-    Row numbers determine the shard; ids of a column may be in any shard.
+    ids: of the rows. was_embedded: whether a text is the one that was embedded for a row. If the
+    input has an id several times, the text is that one, or else the first. Reading stops when all
+    are found. Row numbers determine the shard; ids of a column may be in any shard.
     """
-    missing = set(ids)
-    numbers = (number for number in missing if isinstance(number, int))
+    missing, rows_of = set(ids), defaultdict[int | str, list[int]](list)
+    for row, row_id in ids.items():
+        rows_of[row_id].append(row)
+    numbers = (number for number in rows_of if isinstance(number, int))
     shards = plan.shards if plan.id_column else _shards_of(plan, numbers)
-    found: dict[int | str, str] = {}
+    found: dict[int, str] = {}
     for piece in read_texts(plan, shards) if missing else ():
         for row_id, text in zip(piece.ids, piece.texts, strict=True):
-            if row_id in missing:
-                found[row_id] = text
-                missing.remove(row_id)
+            for row in missing.intersection(rows_of.get(row_id, ())):
+                found.setdefault(row, text)
+                if was_embedded(row, text):
+                    found[row] = text
+                    missing.remove(row)
         if not missing:
             break
     return found

@@ -145,6 +145,25 @@ def test_texts_other_than_the_embedded_ones_are_not_shown(tmp_path, bert_folder,
     assert {row["id"]: row["text"] for row in rows}[2] == "A new line"
 
 
+def test_rows_that_share_an_id_are_shown_with_their_own_texts(tmp_path, bert_folder, capsys):
+    """But not by an index, which does not tell them apart; and --text has no keywords for them."""
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    keys = ["1", "1", "2", "3", "3"]
+    lines = [",".join(row) for row in [("key", "text"), *zip(keys, TEXTS, strict=True)]]
+    path.write_text("\n".join(lines))
+    embed(path, out, bert_folder, "--keep", "text")
+    assert main(["index", str(out), "--output", str(tmp_path / "index")]) == 0
+    (rows,) = search(capsys, out, "oil", "--text", str(path))
+    assert {(str(row["id"]), row["text"]) for row in rows} == {*zip(keys, TEXTS, strict=True)}
+    (rows,) = search(capsys, tmp_path / "index", "oil", "--text", str(path))
+    assert {row["id"]: row["text"] for row in rows} == {1: None, 2: "oil", 3: None}
+    (by_column,) = search(capsys, out, TEXTS[1], "--keywords")
+    assert by_column[0]["text"] == TEXTS[1]
+    assert main(["search", str(out), "oil", "--keywords", "--text", str(path)]) == 2
+    message = "have the id 1 2 times: --keywords finds the texts in --text by their ids, so embed"
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--limit", "5"), ("--on-long", "error")])
 def test_keywords_are_those_of_the_rows_that_were_embedded(tmp_path, bert_folder, capsys, words):
     """The row with most of the query's words is not one of them."""

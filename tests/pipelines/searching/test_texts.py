@@ -16,6 +16,11 @@ from pipelines.searching import texts as module
 from pipelines.searching.texts import input_plan, texts_of
 
 
+def found_texts(plan, ids):
+    """The text of each row, whose number is the same as its id."""
+    return texts_of(plan, {row: row for row in ids}, lambda *_: True)
+
+
 @pytest.fixture
 def shards_read(monkeypatch):
     """The first row of each shard that is read."""
@@ -39,25 +44,34 @@ def test_row_numbers_lead_to_their_shards(tmp_path, shards_read, monkeypatch):
     assert len(plan.shards) > 10
     second = 1 << sources.FILE_BITS
     there = {1: "line 1 of a", 48: "line 48 of a", second + 8: "b 8"}
-    assert texts_of(plan, there) == there
+    assert found_texts(plan, there) == there
     assert len(shards_read) == 3
     # No such rows: an empty line, one behind the end of a file, a negative one.
-    assert texts_of(plan, [7, 999, second + 9, -1]) == {}
+    assert found_texts(plan, [7, 999, second + 9, -1]) == {}
     pieces = [piece for shard in plan.shards for piece in read(shard, plan)]
     everything = {
         i: text for piece in pieces for i, text in zip(piece.ids, piece.texts, strict=True)
     }
-    assert texts_of(plan, everything) == everything
+    assert found_texts(plan, everything) == everything
 
 
 def test_ids_of_a_column_are_looked_for_until_all_are_found(tmp_path, shards_read):
     table = pa.table({"number": [9, 4, 7, 2], "sentence": ["nine", "four", "seven", "two"]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
     plan = input_plan({"id_column": "number"}, [str(tmp_path / "a.parquet")], "sentence")
-    assert texts_of(plan, [4, 9]) == {9: "nine", 4: "four"}
+    assert found_texts(plan, [4, 9]) == {9: "nine", 4: "four"}
     assert shards_read == [0, 1]
-    assert texts_of(plan, [2, 5]) == {2: "two"}
-    assert texts_of(plan, []) == {}
+    assert found_texts(plan, [2, 5]) == {2: "two"}
+    assert found_texts(plan, []) == {}
+
+
+def test_rows_of_one_id_have_the_texts_that_were_embedded(tmp_path):
+    table = pa.table({"number": [1, 1, 2, 1], "text": ["a", "b", "c", "d"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    plan = input_plan({"id_column": "number"}, [str(tmp_path / "a.parquet")], "text")
+    embedded = ["d", "a", "c", "another", "b"]
+    found = texts_of(plan, {0: 1, 1: 1, 2: 2, 3: 1, 4: 1}, lambda row, text: embedded[row] == text)
+    assert found == {0: "d", 1: "a", 2: "c", 3: "a", 4: "b"}, "or the first one"
 
 
 def test_another_number_of_files_has_other_row_numbers(tmp_path):
