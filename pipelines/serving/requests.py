@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from cotbert_core.messages.printable import printable
 from pipelines.embedding.quantization import shorten
 
 Encoding = Literal["float", "base64"]
@@ -70,7 +71,8 @@ def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
     given = _json_object(body)
     if unknown := [name for name in given if name not in FIELDS]:
         known = ", ".join(FIELDS)
-        _refuse(f"the field {unknown[0][:100]!r} is unknown: give {known}", unknown[0][:100])
+        name = unknown[0][:100]
+        _refuse(f"the field {name!r} is unknown: give {known}", printable(name))
     if given.get("model") not in (None, model.name):
         raise RequestError(
             404,

@@ -112,6 +112,9 @@ def test_what_is_refused():
     with service(Replicas()) as port:
         assert refused(post(port, b"\x00\xff"), 400, "it is not UTF-8")
         assert refused(post(port, {"input": ["a"] * 5}), 400, "give at most 4")
+        answer = post(port, {"input": "a", "\ud800": 1})
+        assert refused(answer, 400, r"the field '\ud800' is unknown")
+        assert answer[1]["error"]["param"] == r"\ud800"
         assert refused(post(port, {"input": "a" * 2000}), 413, "larger than 0.001 MB")
         # Without Content-Length: in chunks.
         assert refused(post(port, iter([b"a" * 600] * 3)), 413, "larger than 0.001 MB")
