@@ -47,7 +47,7 @@ def index(
         if old is None:
             left_out = faiss_index.write(opened, folder, options)
         else:
-            left_out, change = extend(old, opened, unchanged, folder)
+            left_out, change = extend(old, opened, unchanged, folder, options)
         rows = len(opened) - left_out
         if not rows:
             raise UserError(

@@ -12,6 +12,8 @@ index` therefore never imports torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     FAISS's ids are int64. If the ids of the embeddings are text, FAISS's ids are the rows' numbers,
     and row n of `ids.parquet` holds the text of id n. The index is held in memory until it is
     complete: a flat index takes 4 bytes per dimension and 16 per row. Raises UserError for a
-    factory string that FAISS does not accept, or for too few rows to train the index.
+    factory string that FAISS does not accept, or for too few rows.
     """
     faiss = require()
     index = _made(faiss, embeddings, options)
@@ -42,7 +44,8 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     done = left_out = 0
     for block in embeddings.blocks(passages=embeddings.has_passages):
         vectors, of_row = vectors_of(block)
-        index.add_with_ids(vectors, block.ids[of_row])
+        with faiss_errors(embeddings, options):
+            index.add_with_ids(vectors, block.ids[of_row])
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -65,18 +68,29 @@ def require() -> Any:
 
 def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
     """Return the empty index, trained if its kind needs that."""
-    try:
+    with faiss_errors(embeddings, options):
         inner = faiss.index_factory(
             embeddings.dimension, options.factory, faiss.METRIC_INNER_PRODUCT
         )
         if not inner.is_trained:
             inner.train(sample(embeddings, options.sample, options.seed))
         return faiss.IndexIDMap2(inner)
+
+
+@contextmanager
+def faiss_errors(
+    embeddings: Embeddings,
+    options: IndexOptions,
+    advice: str = "give another --factory, or more rows",
+) -> Iterator[None]:
+    """Raise UserError, with this advice, where FAISS refuses to make an index of embeddings."""
+    try:
+        yield
     except RuntimeError as error:  # FAISS raises it for all of its checks
         reason = str(error).strip().splitlines()[-1]
         raise UserError(
             f"FAISS cannot make an index {options.factory!r} of {len(embeddings)} rows of "
-            f"{embeddings.dimension} dimensions ({reason}): give another --factory, or more rows"
+            f"{embeddings.dimension} dimensions ({reason}): {advice}"
         ) from None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
-from pipelines.searching.faiss_index import FILE, require, vectors_of
+from pipelines.searching.faiss_index import FILE, faiss_errors, require, vectors_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -55,10 +55,14 @@ def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, In
 
 
 def extend(
-    old: OpenedIndex, embeddings: Embeddings, unchanged: np.ndarray, folder: Path
+    old: OpenedIndex,
+    embeddings: Embeddings,
+    unchanged: np.ndarray,
+    folder: Path,
+    options: IndexOptions,
 ) -> tuple[int, dict[str, int]]:
     """Write `index.faiss` into the folder: the old index without the rows that are not `unchanged`
-    (ids, ascending), and with the other rows of the embeddings.
+    (ids, ascending), and with the other rows of the embeddings. options: of the old index.
 
     Returns how many rows have no direction, and how many were added and dropped.
     """
@@ -80,7 +84,8 @@ def extend(
         ids = block.ids[of_row]
         new = ~np.isin(ids, unchanged)
         if new.any():
-            index.add_with_ids(vectors[new], ids[new])
+            with faiss_errors(embeddings, options, "index all rows, without --update"):
+                index.add_with_ids(vectors[new], ids[new])
         added += len(np.unique(ids[new]))
         left_out += block.left_out
     faiss.write_index(index, str(folder / FILE))

@@ -217,6 +217,8 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     for factory, sample in (("Nonsense", 100), ("IVF301,Flat", 300), ("IVF8,Flat", 7)):
         message = f"FAISS cannot make an index '{factory}' of 300 rows"
         check_refused(folder, out, message, factory, sample=sample)
+    few = write_folder(tmp_path / "few", ids[:5], vectors[:5], parts=1)
+    check_refused(few, out, "'NSG32' of 5 rows .* smaller than 100.*: give another", "NSG32")
     check_refused(folder, out, "leave IDMap out", "IDMap,Flat")
     check_refused(folder, out, "sample is 0", sample=0)
     check_refused(folder, out, "seed is -1", seed=-1)

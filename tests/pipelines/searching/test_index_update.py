@@ -116,6 +116,16 @@ def test_another_kind_of_index_grows_and_does_not_shrink(tmp_path, texts):
     assert not (tmp_path / "i3").exists()
 
 
+def test_an_index_that_cannot_grow_is_refused(tmp_path, texts):
+    old = embeddings(tmp_path / "v1", {**texts, 1: "one", 2: "two"}, group=200)
+    new = embeddings(tmp_path / "v2", {**texts, 1: "one", 2: "two", 3: "three"}, group=200)
+    index(old, tmp_path / "i1", IndexOptions("NSG16"))
+    message = "FAISS cannot make an index 'NSG16' of 103 rows .*incremental.*: index all rows"
+    with pytest.raises(UserError, match=message):
+        index(new, tmp_path / "i2", FLAT, tmp_path / "i1")
+    assert not (tmp_path / "i2").exists()
+
+
 def test_other_vectors_and_options_are_refused(tmp_path, texts):
     old = embeddings(tmp_path / "v1", texts)
     index(old, tmp_path / "i1", FLAT)
