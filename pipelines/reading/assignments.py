@@ -57,6 +57,8 @@ def _assignment(text: str) -> tuple[str, Any]:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = value
+    if type(parsed) is int and str(parsed) != value.strip():
+        return path, value.strip()  # YAML 1.1 reads 064 as octal and 1:30 as 90
     # A text is used as written, since colons, brackets and # have a meaning in YAML.
     if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and value[0] not in "'\""):
         parsed = value.strip()

@@ -126,6 +126,8 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
     assert made.eval_every == RECIPES["cot-bert-base"]().eval_every
     assert settings("encoder=of-set", workers=2).encoder == "of-set"
     assert settings("encoder=20241127").encoder == "20241127"
+    assert settings("encoder=007").encoder == "007"
+    assert settings("batch_size=064").batch_size == 64
 
 
 def test_common_settings_have_options_of_their_own():
