@@ -28,6 +28,10 @@ COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # A question mark before `name=` begins the file system's options and is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
+# What an unfinished job has added to its input folder if its output is there: its lock, its work
+# (pipelines.storage.resumable_output) and the default store of MLflow. They are neither input nor
+# counted, so that the job finds the same files when it continues.
+_UNFINISHED = re.compile(r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}($|/))|/mlflow\.db")
 
 
 def is_uri(name: str) -> bool:
@@ -61,9 +65,10 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     if single and not known(name):
         ending = "".join(suffixes(name))
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
+    folder = name if single or os.path.isdir(name) else _before_wildcard(name)
+    found = [path for path in found if not _UNFINISHED.search(path, len(folder))]
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
-        folder = _before_wildcard(name)
         hidden = is_hidden(name, folder)  # the glob names hidden files
         usable = [path for path in usable if not _is_held_out(path, found)]
         usable = [path for path in usable if hidden or not is_hidden(path, folder)]

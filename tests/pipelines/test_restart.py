@@ -133,6 +133,19 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
     assert content(tmp_path / "again") == content(tmp_path / "whole")
 
 
+def test_a_job_whose_output_is_in_its_input_folder_continues(tmp_path, bert_folder, stopped):
+    options = PrepareOptions((str(tmp_path / "texts"),), bert_folder)
+    out = tmp_path / "texts" / "corpus"
+    out.parent.mkdir()
+    (out.parent / "a.txt").write_text("one dog\ntwo dogs\n")
+    prepare(options, tmp_path / "whole")
+    stopped(options, out, driver, "write_parts")
+    stopped(options, out, Path, "rename")
+    out.with_name("corpus.lock").write_text("1\nhost\n")  # a killed job leaves it
+    prepare(options, out)
+    assert content(out) == content(tmp_path / "whole")
+
+
 def test_other_input_starts_again(tmp_path, bert_folder, stopped, capsys):
     path, out = tmp_path / "a.txt", tmp_path / "corpus"
     options = PrepareOptions((str(path),), bert_folder)

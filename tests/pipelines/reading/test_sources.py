@@ -80,6 +80,19 @@ def test_hidden_files_are_not_read_unless_they_are_named(tmp_path):
         assert len(plan([str(tmp_path / item)]).files) == 1
 
 
+def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_path):
+    work = "out.partial/0123456789abcdef"
+    names = [f"{work}/output/data/a.txt", f"{work}/scratch/a.txt", "out.partial/record.json"]
+    own = ["a.txt", "b.partial/a.txt"]
+    make_files(tmp_path, dict.fromkeys([*names, "out.lock", "mlflow.db", *own], "x"))
+    for item in ("{}", "{}/**/*", "file://{}", "file://{}/**/*"):
+        prefix = "file://" if "file" in item else ""
+        found = plan([item.format(tmp_path)])
+        assert found.files == [f"{prefix}{tmp_path / name}" for name in own]
+        assert found.ignored == 0
+    assert len(plan([str(tmp_path / "out.partial")]).files) == 2
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 @pytest.mark.parametrize(
     ("text", "paired_columns", "message"),
