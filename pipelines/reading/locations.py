@@ -123,7 +123,8 @@ def leading_out(item: str, paths: Sequence[str]) -> list[str]:
 
 def _find_here(item: str) -> tuple[str, bool, list[str]]:
     """Return (absolute path, whether it is a single file, all paths found)."""
-    path = Path(item).expanduser().absolute()
+    given = Path(item).expanduser()
+    path = given.absolute()
     if path.is_file():
         return str(path), True, [str(path)]
     if path.is_dir():
@@ -132,7 +133,9 @@ def _find_here(item: str) -> tuple[str, bool, list[str]]:
         raise UserError(f"input {item!r} is a link to {os.readlink(path)!r}, which is not there")
     if path.exists():
         raise UserError(f"input {item!r} is a pipe or a device: give a file")
-    return str(path), False, glob.glob(str(path), recursive=True)
+    # The current folder is no pattern, whatever its name.
+    pattern = os.path.join(glob.escape(os.getcwd()), given)
+    return pattern, False, glob.glob(pattern, recursive=True)
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -193,9 +196,13 @@ def _find_uri(item: str) -> tuple[str, bool, list[str]]:
 
 
 def _before_wildcard(path: str) -> str:
-    """Return the folder before the first wildcard; a path without a wildcard is returned whole."""
-    wildcard = re.search(r"[*?\[]", path)
-    return path[: wildcard.start()].rpartition("/")[0] if wildcard else path
+    """Return the folder before the first wildcard; a path without a wildcard is returned whole.
+
+    A character that glob.escape has put into brackets is no wildcard.
+    """
+    wildcard = re.search(r"(?<!\[)([*?]|\[(?![*?\[]\]))", path)
+    folder = path[: wildcard.start()].rpartition("/")[0] if wildcard else path
+    return re.sub(r"\[([*?\[])\]", r"\1", folder)
 
 
 def _matches(path: list[str], pattern: list[str]) -> bool:

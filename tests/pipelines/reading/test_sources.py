@@ -152,6 +152,14 @@ def test_files_are_sorted_however_often_and_in_whatever_order_they_are_named(tmp
     assert plan(["a[1].txt"]).files == first.files[1:2]
 
 
+@pytest.mark.parametrize("name", ["data[1]", "data*", "da?a1", "[*]", ".data[1]"])
+def test_the_name_of_the_current_folder_is_no_pattern(tmp_path, monkeypatch, name):
+    make_files(tmp_path, dict.fromkeys([f"{name}/a.txt", f"{name}/.b.txt", "data1/a.txt"], "x"))
+    monkeypatch.chdir(tmp_path / name)
+    for item in ("*.txt", "**/*.txt", "."):
+        assert plan([item]).files == [str(tmp_path / name / "a.txt")]
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
