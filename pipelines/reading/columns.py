@@ -27,15 +27,20 @@ def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
         kind = schema.field(column).type
         if not _is_text(kind):
             raise UserError(f"{name!r}, column {column!r} is of type {kind}: it must be text")
-    if plan.id_column is None or pa.types.is_integer(schema.field(plan.id_column).type):
+    if plan.id_column is None or fits_int64(schema.field(plan.id_column).type):
         return
     kind = schema.field(plan.id_column).type
-    if not _is_text(kind) or pa.types.is_null(kind):
+    if pa.types.is_null(kind) or not (_is_text(kind) or pa.types.is_uint64(kind)):
         raise UserError(
             f"{name!r}, column {plan.id_column!r} is of type {kind}: ids must be whole numbers or "
             "text"
         )
     plan.found.text_ids[name] = ""
+
+
+def fits_int64(kind: pa.DataType) -> bool:
+    """Return whether all values of a type are whole numbers of int64."""
+    return pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:

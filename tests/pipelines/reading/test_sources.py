@@ -221,6 +221,7 @@ def test_row_groups_are_shards_numbered_through_and_an_empty_file_has_none(tmp_p
         ({"a.parquet": {"id": [1]}}, True),
         ({"a.parquet": {"id": [1]}, "b.parquet": {"id": ["x"]}}, False),
         ({"a.parquet": {"id": [1]}, "b.parquet": {}}, False),
+        ({"a.parquet": {"id": pa.array([1], pa.uint64())}}, False),
         ({"a.parquet": {"id": [1]}, "empty.txt": None}, False),
         ({"empty.txt": None}, False),
     ],
