@@ -21,14 +21,14 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.embedding import blocks
-from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
+from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.job import EmbedJob, open_job
 from pipelines.embedding.manifest import manifest, precision_warnings, result
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import read_embeddings
 from pipelines.embedding.update import earlier_rows, finish_update, share_of_earlier
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
-from pipelines.reading.data_folder import DIGESTS_FOLDER, make_data_folder
+from pipelines.reading.data_folder import DIGESTS_FOLDER, SKIPPED_FILE, make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.resumable_run import resumable_run

@@ -22,7 +22,6 @@ from pipelines.reading.sources import FILE_BITS
 from pipelines.storage.resumable_output import write_json_atomic
 
 SKIPPED = "skipped."
-SKIPPED_FILE = "skipped.jsonl"
 # This many shards per worker divide the work well enough. With fewer, every worker embeds a
 # share of each shard's blocks, and all of them read the shard. Reading takes 0.4 s for 100,000 rows
 # of Parquet and 0.7 s for csv, while a core encodes 400 rows a second.

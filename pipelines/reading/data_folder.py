@@ -15,6 +15,12 @@ from pathlib import Path
 # DIGESTS_FOLDER holds a file beside each part of embeddings (pipelines.embedding.digests).
 DATA_FOLDER, DIGESTS_FOLDER = "data", "digests"
 PARTS = "part-*.parquet"
+# The beginning of the name of the first part.
+FIRST_PART = "part-000000"
+# Files in FOLDER: the rows without a vector, and the records that wait for MLflow or that it has
+# refused (pipelines.recording.offline_queue).
+SKIPPED_FILE = "skipped.jsonl"
+UNTRACKED_FILE, REFUSED_FILE = "untracked.jsonl", "untracked_refused.jsonl"
 # The column of embeddings with a list of vectors per row (`cotbert embed --passages`).
 PASSAGES_COLUMN = "passages"
 

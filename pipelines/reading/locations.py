@@ -20,14 +20,21 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cotbert_core.errors import UserError, first_line
-from pipelines.reading.data_folder import DATA_FOLDER
-from pipelines.reading.manifests import FIRST_PART, HELD_OUT_FILE
+from pipelines.reading.data_folder import (
+    DATA_FOLDER,
+    FIRST_PART,
+    REFUSED_FILE,
+    SKIPPED_FILE,
+    UNTRACKED_FILE,
+)
+from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # A question mark before `name=` begins the file system's options and is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
+_BESIDE_PARTS = (HELD_OUT_FILE, SKIPPED_FILE, UNTRACKED_FILE, REFUSED_FILE)
 # What an unfinished job has added to its input folder if its output is there: its lock, its work
 # (pipelines.storage.resumable_output) and the default store of MLflow. They are neither input nor
 # counted, so that the job finds the same files when it continues.
@@ -70,7 +77,7 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
         hidden = is_hidden(name, folder)  # the glob names hidden files
-        usable = [path for path in usable if not _is_held_out(path, found)]
+        usable = [path for path in usable if not _is_beside_parts(path, found)]
         usable = [path for path in usable if hidden or not is_hidden(path, folder)]
     # A link that the user gives as input is followed.
     outside = set() if single else set(leading_out(name, usable))
@@ -88,11 +95,14 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     return usable, [path for path in found if path not in taken]
 
 
-def _is_held_out(path: str, found: Sequence[str]) -> bool:
-    """Return whether a file is the held-out file of a corpus, which is never read as input."""
+def _is_beside_parts(path: str, found: Sequence[str]) -> bool:
+    """Return whether a file of a corpus or of embeddings is never read as input."""
     folder, _, name = path.rpartition("/")
-    homes = (f"{folder}/{DATA_FOLDER}", folder)  # corpora of earlier versions have no data/
-    return name == HELD_OUT_FILE and any(f"{home}/{FIRST_PART}" in found for home in homes)
+    if name not in _BESIDE_PARTS:
+        return False
+    # The folders of earlier versions have no data/.
+    parts = (f"{folder}/{DATA_FOLDER}/{FIRST_PART}", f"{folder}/{FIRST_PART}")
+    return any(other.startswith(parts) for other in found)
 
 
 def is_hidden(path: str, folder: str) -> bool:

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 
-# The held-out queries of a corpus, and its first part.
-HELD_OUT_FILE, FIRST_PART = "held-out.parquet", "part-000000.parquet"
+# The held-out queries of a corpus.
+HELD_OUT_FILE = "held-out.parquet"
 # The `scale` of embeddings whose int8 vectors have each their own, in a column of that name.
 EACH_ROW = "row"
 

@@ -13,15 +13,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import flatten_values, with_current_names
+from pipelines.reading.data_folder import REFUSED_FILE as REFUSED_FILE
+from pipelines.reading.data_folder import UNTRACKED_FILE as UNTRACKED_FILE
 from pipelines.runtime.progress import say
 
 RESULT_FILE = "result.json"
 SETTINGS_FILE = "settings.json"
 RUN_FILE = "mlflow_run_id"
 # Files of records that wait for MLflow (pipelines.recording.offline_queue).
-UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"
-REFUSED_FILE = "untracked_refused.jsonl"
 QUEUE_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
 # Settings that earlier versions did not have, with the value that describes what those versions
 # did; None: the default, which differs from method to method.

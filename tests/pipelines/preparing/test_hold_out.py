@@ -50,7 +50,9 @@ def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
     page = (corpus.path / "report.html").read_text()
     for words in ("Documents", "of 1 sentence", "of 3 to 5 sentences", "held out, half for dev"):
         assert words in page
-    # The held-out file of a corpus is no input.
+    # The held-out file of a corpus is no input, and its records for MLflow are none.
+    for name in ("untracked.jsonl", "untracked_refused.jsonl"):
+        (corpus.path / name).write_text('{"text": "one"}\n')
     again = made(corpus.path, name="again")
     assert (len(again), again.manifest["rows_read"]) == (len(corpus), len(corpus))
 

@@ -215,6 +215,18 @@ def test_row_groups_are_shards_numbered_through_and_an_empty_file_has_none(tmp_p
     assert places == [(0, 1, first), (1, 2, first + 3), (2, 3, first + 6)]
 
 
+@pytest.mark.parametrize("part", ["data/part-000000.parquet", "data/part-000000-000000.parquet"])
+def test_a_corpus_keeps_its_ids_whatever_files_are_beside_its_parts(tmp_path, part):
+    names = ["skipped.jsonl", "untracked.jsonl", "untracked_refused.jsonl"]
+    make_files(
+        tmp_path, {part: parquet(text=["a"], id=[7]), **dict.fromkeys(names, '{"text": "x"}')}
+    )
+    found = plan([str(tmp_path)])
+    assert (all_have_integers(found), found.ignored) == (True, 3)
+    (tmp_path / part).unlink()
+    assert len(plan([str(tmp_path)]).files) == 3
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
