@@ -7,10 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from cotbert_core.errors import UserError
 from pipelines.reading import hub_datasets, pieces
 from pipelines.reading.bad_rows import RawRows
+from pipelines.reading.columns import keep_option
 from pipelines.reading.parquet_batches import batches, split
 from pipelines.reading.read_plan import ReadPlan, Shard
+
+_NANOSECONDS = pa.time64("ns")
 
 
 def read_parquet(shard: Shard, plan: ReadPlan) -> RawRows:
@@ -36,7 +40,7 @@ def _columns(plan: ReadPlan) -> list[str]:
 
 def _rows_of(batch: pa.RecordBatch, plan: ReadPlan) -> RawRows:
     values = [_as_bytes(batch.column(name)) for name in plan.texts]
-    values += [_as_python(batch.column(name)) for name in plan.keep]
+    values += [_passthrough(batch.column(name), name, plan) for name in plan.keep]
     ids = _ids(batch.column(plan.id_column)) if plan.id_column else [None] * len(batch)
     yield from zip(ids, zip(*values, strict=True), strict=True)
 
@@ -51,6 +55,18 @@ def _as_bytes(column: pa.Array) -> list[bytes | None]:
         return _decoded_once(column, _as_bytes)
     values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
     return values
+
+
+def _passthrough(column: pa.Array, name: str, plan: ReadPlan) -> list[Any]:
+    """Return the values of a passed-through column; UserError for a time that Python cannot hold:
+    beyond the years 1 to 9999, or a time of day with nanoseconds."""
+    try:
+        return _as_python(column.cast(pa.time64("us")) if column.type == _NANOSECONDS else column)
+    except (OverflowError, ValueError) as error:
+        raise UserError(
+            f"column {name!r} is of type {column.type} and holds a value that cannot be copied "
+            f"({error}): write it as text or whole numbers, or leave out {keep_option(plan)}"
+        ) from None
 
 
 def _as_python(column: pa.Array) -> list[Any]:

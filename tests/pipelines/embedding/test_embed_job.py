@@ -142,6 +142,21 @@ def test_columns_are_kept_with_their_types(tmp_path, job):
         assert found[name].to_pylist() == expected[name].to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (253_402_300_800_000_000, pa.timestamp("us")),  # the year 10000
+        (253_402_300_799, pa.timestamp("s", "Europe/Berlin")),
+        (1001, pa.time64("ns")),
+    ],
+)
+def test_a_kept_time_that_python_cannot_hold_is_refused(tmp_path, job, values, kind):
+    table = pa.table({"text": ["A man"], "when": pa.array([values], kind)})
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=True)
+    with pytest.raises(UserError, match=r"'when' is of type time.* or leave out --keep$"):
+        job("out", "a.parquet", keep=("when",))
+
+
 def test_a_parquet_file_is_opened_once_before_its_rows_are_read(tmp_path, bert_folder, monkeypatch):
     """In a bucket that takes a tenth of a second."""
     opened, open_file = [], locations.open_file
