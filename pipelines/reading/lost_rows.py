@@ -160,6 +160,11 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
             f"input {_files(plan.found.wrapped)} lines that end within a sentence, and each is "
             "read as a text: --wrapped of prepare, adapt and embed joins them"
         )
+    if plan.found.carriage_returns:
+        notes.append(
+            f"input {_files(plan.found.carriage_returns)} carriage returns and no line feeds, so "
+            "that each file is read as one line: convert them, for example with `tr '\\r' '\\n'`"
+        )
     if plan.found.utf8:
         notes.append(
             f"input {_files(plan.found.utf8)} text that looks like UTF-8, and --encoding is "

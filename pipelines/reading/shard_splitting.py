@@ -76,6 +76,8 @@ def _text_shards(
         plan.found.markup.append(name)
     if kind == "txt" and not plan.wrapped and looks_wrapped(head):
         plan.found.wrapped.append(name)
+    if kind == "txt" and b"\r" in head.strip() and b"\n" not in head:
+        plan.found.carriage_returns.append(name)
     if looks_like_utf8(head, plan.encoding):
         plan.found.utf8.append(name)
     if kind in DELIMITERS:

@@ -57,6 +57,16 @@ def test_prepare_says_what_a_file_loses(tmp_path, bert_folder, capsys, kind):
     assert warnings(capsys) == [warning]
 
 
+def test_a_file_with_carriage_returns_alone_gets_a_warning(tmp_path, capsys):
+    path = written(tmp_path / "a.txt", "a\rb\rc\r")
+    written(tmp_path / "b.txt", "one\r")
+    written(tmp_path / "c.txt", "a\r\nb\r\n")
+    read_texts(str(tmp_path))
+    (warning,) = warnings(capsys)
+    assert warning.startswith(f"input '{path}' holds carriage returns and no line feeds, so that")
+    assert warning.endswith(r"for example with `tr '\r' '\n'`")
+
+
 def test_up_to_one_percent_and_empty_rows_are_no_news(tmp_path, capsys):
     lines = [json.dumps({"text": t}) for t in GOOD]
     for bad, warned in ((3, 0), (4, 1)):
