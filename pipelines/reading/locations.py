@@ -63,6 +63,8 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     A single file must be known; a folder or glob must contain at least one known file. Hidden files
     are among the others. kinds: the known suffixes, for the message.
     """
+    if not item:
+        raise UserError("input is an empty text: give a path, such as '.' for the current folder")
     try:
         name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
         for path in found:

@@ -13,10 +13,10 @@ SUBMITTED_FROM = "COTBERT_SUBMITTED_FROM"
 
 
 def cache_folder() -> Path:
-    """Return COTBERT_CACHE if it is set, otherwise `cotbert` in the user's cache folder."""
-    if "COTBERT_CACHE" in os.environ:
-        return Path(os.environ["COTBERT_CACHE"]).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"
+    """Return COTBERT_CACHE, or `cotbert` in the user's cache folder if it is unset or empty."""
+    if own := os.environ.get("COTBERT_CACHE"):
+        return Path(own).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "cotbert"
 
 
 def enter_folder(paths: Iterable[Path]) -> None:

@@ -43,6 +43,7 @@ def text(tmp_path):
         ({"COTBERT_CACHE": "/a/b", "XDG_CACHE_HOME": "/x"}, "/a/b"),
         ({"XDG_CACHE_HOME": "/x"}, "/x/cotbert"),
         ({"HOME": "/h"}, "/h/.cache/cotbert"),
+        ({"COTBERT_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache/cotbert"),
     ],
 )
 def test_where_the_cache_is(monkeypatch, variables, expected):

@@ -47,6 +47,13 @@ def test_input_without_text_is_refused(tmp_path, kind):
         plan([str(tmp_path / item)])
 
 
+def test_an_empty_input_is_not_the_current_folder(tmp_path, monkeypatch):
+    make_files(tmp_path, {"a.txt": "x"})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"input is an empty text: give a path"):
+        plan(["a.txt", ""])
+
+
 def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "gone")
     os.mkfifo(tmp_path / "pipe.txt")
