@@ -25,7 +25,11 @@ def read_txt(shard: Shard, plan: ReadPlan) -> RawRows:
 
 def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each line's JSON object as a row."""
-    quoted_keys = [json.dumps(column).encode() for column in plan.texts]
+    # Letters beyond ASCII may be written as they are or as escapes.
+    quoted_keys = [
+        {json.dumps(column, ensure_ascii=escaped).encode() for escaped in (True, False)}
+        for column in plan.texts
+    ]
     for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
         if line is None:
             yield None, Unusable("too_long")
@@ -44,7 +48,7 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
         row_id = row.get(plan.id_column or "")
         if missing := _missing(row, plan):
             yield row_id, Unusable(f"no_{missing}_column", line)
-        elif any(line.count(key) > 1 for key in quoted_keys) and _has_twice(line, plan):
+        elif any(sum(map(line.count, keys)) > 1 for keys in quoted_keys) and _has_twice(line, plan):
             yield row_id, Unusable("duplicate_key", line)
         else:
             passthrough = (row.get(column) for column in plan.keep)

@@ -36,6 +36,14 @@ def test_every_format_gives_the_same_sentences(tmp_path, kind):
     assert found.ids == list(range(len(given)))
 
 
+@pytest.mark.parametrize("key", ["text\u00e9", r"text\u00e9"])
+def test_a_key_beyond_ascii_is_found_twice_however_it_is_written(tmp_path, key):
+    lines = [f'{{"text\u00e9": "a", "{key}": "b"}}', '{"text\u00e9": "c"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = read_all(tmp_path / "a.jsonl", text_column="text\u00e9")
+    assert (found.texts, found.dropped) == (["c"], {"duplicate_key": 1})
+
+
 QUOTES = [
     ('"Two dogs," he said.', '"Two dogs," he said.'),
     ('"A man', '"A man'),
