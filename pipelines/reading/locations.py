@@ -45,6 +45,13 @@ def is_uri(name: str) -> bool:
     return _URI.match(name) is not None
 
 
+def real_path(name: str) -> str:
+    """Return the path of a local file without `..` and links to folders; other names unchanged."""
+    path = name.removeprefix("file://")
+    folder, file = os.path.split(path)
+    return path if is_uri(path) else os.path.join(os.path.realpath(folder), file)
+
+
 def suffixes(name: str) -> tuple[str, str]:
     """Return the suffixes of the format and of the compression, in lower case with the dot.
 

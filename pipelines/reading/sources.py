@@ -157,14 +157,18 @@ def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool
 
 
 def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
-    """Return the distinct files of all inputs, sorted, and the number of unknown files."""
+    """Return the distinct files of all inputs, sorted, and the number of unknown files.
+
+    Of several names of a file, by a link to its folder, `..` or file://, the first is taken.
+    """
     files: set[str] = set()
     ignored: set[str] = set()
     for item in inputs:
         found, skipped = _expand(item)
         files.update(found)
-        ignored.update(skipped)
-    return sorted(files), len(ignored)
+        ignored.update(map(locations.real_path, skipped))
+    names = {locations.real_path(name): name for name in sorted(files, reverse=True)}
+    return sorted(names.values()), len(ignored)
 
 
 def _as_given(inputs: Sequence[str]) -> dict[str, str]:

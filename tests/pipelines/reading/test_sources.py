@@ -150,7 +150,11 @@ def test_files_are_sorted_however_often_and_in_whatever_order_they_are_named(tmp
     names = ["A.TXT", "a[1].txt", "b.txt", "deep/a.txt", "deep/deeper/c.jsonl"]
     make_files(tmp_path, dict.fromkeys([*names, "deep/README", "x.pdf"], "{}\n"))
     first = plan([str(tmp_path)])
-    for inputs in (["A.TXT", "./b.txt", "."], ["*.txt", "deep", str(tmp_path), "b.txt"]):
+    for inputs in (
+        ["A.TXT", "./b.txt", "."],
+        ["*.txt", "deep", str(tmp_path), "b.txt"],
+        [".", f"file://{tmp_path}", "deep/../b.txt"],
+    ):
         assert plan(inputs) == first
     assert first.files == [str(tmp_path / name) for name in names]
     assert first.ignored == 2, "a file of unknown kind is counted once"
