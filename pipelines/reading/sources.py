@@ -113,7 +113,7 @@ def _first_rows(plan: ReadPlan, limit: int) -> ReadPlan:
         if left:
             shards.append(replace(shard, most=left, rows=None if rows is None else left))
         break
-    used = plan.files.index(shards[-1].path) + 1 if shards else 0
+    used = plan.files.index(shards[-1].path) + 1 if shards else len(plan.files)
     return replace(plan, shards=shards, files=plan.files[:used])
 
 

@@ -184,13 +184,20 @@ def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
 
 
 @pytest.mark.parametrize(
-    ("content", "reasons"), [(b"", "none read"), (b"\n\xff\n", "1 empty, 1 invalid_utf8")]
+    ("name", "content", "options", "reasons"),
+    [
+        ("a.txt", b"", {}, "none read"),
+        ("a.txt", b"\n\xff\n", {}, "1 empty, 1 invalid_utf8"),
+        ("a.jsonl", b"", {"limit": 3, "keep": ("n",)}, "none read"),
+    ],
 )
-def test_input_of_nothing_is_refused_and_nothing_left(tmp_path, job, content, reasons):
-    (tmp_path / "a.txt").write_bytes(content)
+def test_input_of_nothing_is_refused_and_nothing_left(
+    tmp_path, job, name, content, options, reasons
+):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=rf"none of \d rows can be embedded \({reasons}\)"):
-        job("out", "a.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+        job("out", name, **options)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_what_the_input_or_the_model_lacks_is_refused(tmp_path, job):
