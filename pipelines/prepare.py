@@ -140,7 +140,9 @@ def _show_finished(count: int, work: ResumableOutput) -> None:
 def _run(
     job: CorpusJob, work: ResumableOutput, verbose: bool, parent: str | None
 ) -> dict[str, Any]:
+    # The order of the files does not matter, as in the record.
     params = {**vars(job.options), **cleaning(job.options.clean)}
+    params |= {name: tuple(sorted(set(params[name]))) for name in ("inputs", "exclude")}
     left_out = ("clean", "hold_out_fewer", "queries")
     params = {k: v for k, v in params.items() if k not in left_out and v not in (None, ())}
     if job.options.hold_out is None:

@@ -146,6 +146,23 @@ def test_a_job_whose_output_is_in_its_input_folder_continues(tmp_path, bert_fold
     assert content(out) == content(tmp_path / "whole")
 
 
+def test_files_in_another_order_continue_the_job_and_its_mlflow_run(
+    tmp_path, bert_folder, stopped, monkeypatch
+):
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    for path in paths:
+        Path(path).write_text(f"one {path}\n")
+    logged = []
+    run = prepare_job.resumable_run
+    monkeypatch.setattr(
+        prepare_job, "resumable_run", lambda *given: logged.append(given[2]) or run(*given)
+    )
+    for inputs in (tuple(paths), (paths[1], *paths)):
+        options = PrepareOptions(inputs, bert_folder, exclude=inputs)
+        stopped(options, tmp_path / "corpus", driver, "write_parts")
+    assert logged[0] == logged[1]
+
+
 def test_other_input_starts_again(tmp_path, bert_folder, stopped, capsys):
     path, out = tmp_path / "a.txt", tmp_path / "corpus"
     options = PrepareOptions((str(path),), bert_folder)
