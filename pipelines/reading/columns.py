@@ -18,6 +18,8 @@ from pipelines.reading.read_plan import ReadPlan
 TRIPLES = ("sent0", "sent1", "hard_neg")
 # The options that name the columns of a row's texts.
 COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
+# `cotbert search` reads the same column.
+ID_OPTION = "--id-column of `cotbert embed`"
 
 
 def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
@@ -69,7 +71,7 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     options = dict.fromkeys(plan.text_columns, COLUMN_OPTIONS[0])
     options |= dict(zip(plan.paired_columns, COLUMN_OPTIONS[1:], strict=False))
     if plan.id_column:
-        options[plan.id_column] = "--id-column"
+        options[plan.id_column] = ID_OPTION
     options = {**dict.fromkeys(plan.keep, keep_option(plan)), **options}
     for column in options:
         if found.count(column) > 1:

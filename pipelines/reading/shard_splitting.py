@@ -15,6 +15,7 @@ from pipelines.reading import docstrings, hub_datasets, locations, sick
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.columns import (
     COLUMN_OPTIONS,
+    ID_OPTION,
     check_columns,
     check_types,
     header,
@@ -40,7 +41,7 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     kind = kind_of(name) or ""
     for column, option, kinds in (
         (next(iter(plan.keep), None), keep_option(plan), WITHOUT_COLUMNS),
-        (plan.id_column, "--id-column", WITHOUT_COLUMNS),
+        (plan.id_column, ID_OPTION, WITHOUT_COLUMNS),
         (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITHOUT_COLUMNS[:2]),
     ):
         if column and kind in kinds:

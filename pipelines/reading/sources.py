@@ -84,9 +84,10 @@ def plan(
         try:
             shards += split_file(name, number << FILE_BITS, made, shard_bytes)
         except OSError as error:
+            advice = "change its permissions" if error.errno else "copy it again"
             raise UserError(
-                f"input {name!r} cannot be read ({error.strerror or error}): change its "
-                "permissions or leave it out"
+                f"input {name!r} cannot be read ({error.strerror or error}): {advice} or leave it "
+                "out"
             ) from None
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)

@@ -119,6 +119,7 @@ TOLD = {
                         r"is gzip, not text: name it '.*/a\.txt\.gz'"),
     "zstandard named .csv": ("a.csv", zstandard(PLENTY),
                              r"is zstandard, not text: name it '.*/a\.csv\.zst'"),
+    "zeros after gzip": ("a.txt.gz", gzip.compress(GOOD.encode()) + bytes(20), "copy it again or"),
     "text named .gz": ("a.txt.gz", PLENTY, r"is not gzip but text: name it '.*/a\.txt'"),
     "text named .zst": ("a.jsonl.zst", b'{"text": "one"}\n',
                         r"is not zstandard but text: name it '.*/a\.jsonl'"),

@@ -107,7 +107,7 @@ def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_p
         ("t", ["no", "n"], "no column 'no': it has t, a, n; name one with --augmented-column$"),
         ("t", ["a", "no"], "no column 'no': it has t, a, n; name one with --negative-column$"),
         ("no", ["a"], "no column 'no': it has t, a, n; name one with --text-column$"),
-        ("t", [], "no column 'id': it has t, a, n; name one with --id-column$"),
+        ("t", [], "no column 'id': it has t, a, n; name one with --id-column of `cotbert embed`$"),
         ("sent0", TRIPLES[1:], "no column 'sent0': it has t, a, n; name them with --text-column, "
          "--augmented-column, --negative-column in place of --triples$"),
     ],
