@@ -63,6 +63,7 @@ class _Embeddings(BaseModel, strict=True):
     head: _Text | None = None
     model_digest: _Text | None = None
     id_column: _Text | None = None
+    limit: _Rows | None = None
 
 
 class _Index(BaseModel, strict=True):
