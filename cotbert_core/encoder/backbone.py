@@ -14,7 +14,7 @@ import torch
 from cotbert_core.encoder.attention import PLAIN, UNPADDED, initial_attention, set_attention
 from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
-from cotbert_core.encoder.prefixes import load_prefixes
+from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
 from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.encoder.threads import keep_threads_started
 from cotbert_core.errors import UserError
@@ -74,8 +74,8 @@ class Backbone:
 
     def packed(self) -> Backbone:
         """Return the encoder for packed rows, with the same model, which is set to them; itself if
-        its family does not support them."""
-        if self.attention != PLAIN:
+        its family or its prefixes do not allow them."""
+        if self.attention != PLAIN or prefix_length(self.model):
             return self
         return replace(self, attention=set_attention(self.model, self.name, "unpadded"))
 

@@ -182,6 +182,8 @@ def test_a_folder_gives_the_same_vectors_and_other_libraries_refuse_it(
     np.testing.assert_array_equal(encode(again), expected)
     bare = SentenceEncoder.from_pretrained(encoder_folder, readout="cls")
     assert np.abs(encode(bare) - expected).max() > 0.1, "premise"
+    again.backbone = again.backbone.packed()  # as `cotbert serve` does
+    np.testing.assert_array_equal(encode(again), expected)
     for open_there in (SentenceTransformer, AutoTokenizer.from_pretrained):
         with pytest.raises(Exception, match="cotbert_core"):
             open_there(str(folder))
