@@ -11,7 +11,7 @@ from cotbert_core.evaluation.held_out import (
 )
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.searches import EncoderScores, score_searches
-from cotbert_core.evaluation.sts import STS_TASKS, load_dev
+from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
 
 __all__ = [
     "STS_TASKS",
@@ -22,6 +22,7 @@ __all__ = [
     "Pairs",
     "alignment",
     "anisotropy",
+    "evaluate_sts",
     "load_dev",
     "read_pairs",
     "score_held_out",

@@ -151,6 +151,15 @@ def predict_sts(
     return {task: _predicted(subsets, vectors) for task, subsets in data.items()}
 
 
+def evaluate_sts(
+    encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
+) -> dict[str, dict[str, Any]]:
+    """Return the scores of each task, as `score_subsets` does. The arguments are those of
+    `predict_sts`, as are the errors."""
+    predicted = predict_sts(encode, senteval_dir, tasks)
+    return {task: score_subsets(subsets) for task, subsets in predicted.items()}
+
+
 def _predicted(subsets: dict[str, Pairs], vectors: Iterator[np.ndarray]) -> Subsets:
     """Return the similarities of a task's pairs. vectors: of the left and right sides in turn."""
     known: dict[tuple[str, ...], int] = {}

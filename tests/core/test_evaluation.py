@@ -15,6 +15,7 @@ from cotbert_core.evaluation import (
     STS_TASKS,
     alignment,
     anisotropy,
+    evaluate_sts,
     geometry,
     load_dev,
     read_pairs,
@@ -22,7 +23,7 @@ from cotbert_core.evaluation import (
     uniformity,
 )
 from cotbert_core.evaluation.pairs import Pairs
-from cotbert_core.evaluation.sts import missing_tasks, predict_sts, score_subsets, task_name
+from cotbert_core.evaluation.sts import missing_tasks, task_name
 
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -38,10 +39,6 @@ def encode(sentences):
     seeds = [zlib.crc32(s.encode()) for s in sentences]
     rows = [np.random.default_rng(s).integers(-9, 12, 6) for s in seeds]
     return np.array(rows, float).reshape(-1, 6)
-
-
-def evaluate_sts(*arguments):
-    return {task: score_subsets(subsets) for task, subsets in predict_sts(*arguments).items()}
 
 
 def cosine(u, v):
