@@ -23,6 +23,14 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
 
 PLAIN_TOKENIZER = "plain_tokenizer"
+# The families of encoders (`model_type` of transformers) whose vectors are tested. Others cannot be
+# run here or would give wrong vectors: those of ConvBERT, MobileBERT, Nystromformer, YOSO and FNet
+# depend on the padding, and XLM and FlauBERT count positions from 0 although they have padding_idx.
+SUPPORTED = (
+    *("albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert"),
+    *("electra", "ernie", "gte", "jina_embeddings_v3", "megatron-bert", "modernbert", "mpnet"),
+    *("nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"),
+)
 # Maximum tokens of a forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in
 # fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache).
 CPU_BATCH_TOKENS = 1024
@@ -127,7 +135,7 @@ def load_backbone(
     dropout: replaces the encoder's own hidden and attention dropout rates, but not in its config.
     allow_pickle: read weights from a pickle (pytorch_model.bin) if there are no safetensors.
     attention: see cotbert_core.encoder.attention. Raises UserError for a name that cannot be
-    loaded.
+    loaded, and for an encoder of another family than the SUPPORTED ones.
     """
     from transformers import AutoModel
 
@@ -141,6 +149,11 @@ def load_backbone(
         attn_implementation=initial_attention(attention, device),
         dtype=torch.float32,
     )
+    if model.config.model_type not in SUPPORTED:
+        raise UserError(
+            f"encoder {name!r} is of the family {model.config.model_type!r}, which is not "
+            f"supported: give one of the families {', '.join(SUPPORTED)}"
+        )
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
@@ -20,21 +20,19 @@ from cotbert_core.training.batches import Batch
 from tests.core.method_table import METHODS
 
 WIDE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-FAMILIES = {
-    "albert": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
-    "camembert": {**WIDE, "num_hidden_layers": 2},
-    "deberta-v2": {**WIDE, "num_hidden_layers": 2, "relative_attention": True},
+SMALL = {**WIDE, "num_hidden_layers": 2}
+FAMILIES = dict.fromkeys(sorted({*SUPPORTED} - {"bert", "roberta"}), SMALL) | {
+    "albert": {**SMALL, "embedding_size": 16},
+    "deberta-v2": {**SMALL, "relative_attention": True},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    "electra": {**WIDE, "embedding_size": 16, "num_hidden_layers": 2},
+    "electra": {**SMALL, "embedding_size": 16},
+    **{name: {**SMALL, "max_position_embeddings": 128} for name in ("gte", "jina_embeddings_v3")},
     "modernbert": {
         **WIDE,
         "num_hidden_layers": 3,
         "max_position_embeddings": 128,
         **{f"{name}_token_id": 3 for name in ("bos", "cls", "eos", "sep")},
     },
-    "mpnet": {**WIDE, "num_hidden_layers": 2},
-    "nomic_bert": {**WIDE, "num_hidden_layers": 2},
-    "xlm-roberta": {**WIDE, "num_hidden_layers": 2},
 }
 
 
@@ -42,11 +40,17 @@ FAMILIES = {
 def folder(request, bert_folder, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": 0, "initializer_range": 0.2}
-    config = AutoConfig.for_model(request.param, **sizes, **FAMILIES[request.param])
+    config = AutoConfig.for_model(request.param, **sizes, **FAMILIES.get(request.param, SMALL))
     torch.manual_seed(0)
     AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
     tokenizer.save_pretrained(tmp_path / "encoder")
     return str(tmp_path / "encoder")
+
+
+@pytest.mark.parametrize("folder", ["convbert", "gpt2"], indirect=True)
+def test_another_family_is_refused(folder):
+    with pytest.raises(UserError, match=r"family '(convbert|gpt2)', which is not .* albert, bert,"):
+        load_backbone(folder)
 
 
 def test_each_family_is_opened_on_a_gpu(folder, monkeypatch):
@@ -54,8 +58,9 @@ def test_each_family_is_opened_on_a_gpu(folder, monkeypatch):
     monkeypatch.setattr(devices, "_chosen", None)
     with pretended_gpu():
         backbone = load_backbone(folder)
-    lacks = backbone.model.config.model_type in ("deberta-v2", "mpnet")
-    expected = (pretend_gpu.CUDA, "eager" if lacks else "sdpa")
+    lacks = ("deberta", "deberta-v2", "megatron-bert", "mpnet", "rembert")
+    attention = "eager" if backbone.model.config.model_type in lacks else "sdpa"
+    expected = (pretend_gpu.CUDA, attention)
     assert (backbone.device, backbone.attention) == expected
 
 
