@@ -32,6 +32,7 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
         coerce_numbers_to_str=True,  # an encoder may be named 20241127
+        validate_default=True,  # a default is checked against the other values that were given
     )
 
 

@@ -100,7 +100,9 @@ FAULTS_OF_METHODS = [
     ("pcl", {"augmentations": "shuffle,invrt"}, ["there is no augmentation 'invrt'"]),
     ("pcl", {"augmentations": ""}, ["there is no augmentation ''; give one or more of"]),
     ("sncse", {"beta": 0.05}, ["method.beta is 0.05: it is the larger margin; give at"]),
+    ("sncse", {"alpha": 0.5}, ["method.beta is 0.3: it is the larger margin; give at"]),
     ("arccse", {"more_masked": 0.2}, ["more_masked is 0.2: give a larger share than method."]),
+    ("arccse", {"less_masked": 0.5}, ["more_masked is 0.4: give a larger share than method."]),
     (
         "denosent",
         {"layers": 0, "dropout": 1.0},
@@ -136,8 +138,12 @@ FAULTS_OF_METHODS = [
 @pytest.mark.parametrize(("name", "changes", "sentences"), FAULTS_OF_METHODS, ids=str)
 def test_a_fault_of_a_method_is_reported(name, changes, sentences):
     flat = {f"method.{key}": value for key, value in changes.items()}
-    message = fault_of(flat, settings_for(name))
+    settings = settings_for(name)
+    message = fault_of(flat, settings)
     assert all(sentence in message for sentence in sentences)
+    with pytest.raises(UserError) as caught:
+        build(TrainSettings, {**settings.model_dump(), "method": {"name": name, **changes}})
+    assert str(caught.value) == message, "defaults are checked too"
 
 
 @pytest.mark.parametrize(
