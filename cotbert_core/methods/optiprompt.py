@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import apply_head, head_notes, new_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.errors import UserError
 from cotbert_core.method_settings.papers import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -109,12 +110,20 @@ class OptiPrompt(Contrastive):
 def _own_tokens(
     backbone: Backbone, template: Template
 ) -> tuple[Template, SentenceTokenizer, list[int]]:
-    """Return the template with new tokens, a tokenizer with them, and the ids they replace."""
+    """Return the template with new tokens, a tokenizer with them, and the ids they replace.
+
+    Raises UserError for a template without a token to replace.
+    """
     plain = backbone.tokenizer.hf
     bound, bare = BoundTemplate.bind(template, plain), BoundTemplate.bind(None, plain)
     before = bound.before[len(bare.before) :]
     after = bound.after[: len(bound.after) - len(bare.after)]
     replaced = [token for token in before + after if token != plain.mask_token_id]
+    if not replaced:
+        raise UserError(
+            f"templates.anchor is {template.text!r} and method optiprompt trains the template's "
+            "own tokens: add words to it"
+        )
     names = _free_names(plain, "PROMPT", len(replaced))
     fresh = iter(names)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.method_table import ALONE
-from cotbert_core import SentenceEncoder
+from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.methods import build_method
@@ -82,6 +82,11 @@ def trained(make, sentences):
 
 def encode(encoder, sentences=TYPED):
     return encoder.encode(sentences, precision="fp32")
+
+
+def test_a_template_without_words_is_refused(make):
+    with pytest.raises(UserError, match=r"anchor is '\[X\] \[MASK\]' and .*: add words to it"):
+        make(**{"templates.anchor": "[X] [MASK]"})
 
 
 def token_ids(bound):
