@@ -76,6 +76,11 @@ class Backbone:
         return _max_tokens(self.model)
 
     @property
+    def reads_positions(self) -> bool:
+        """Whether position ids change the vectors; DeBERTa v3 has relative positions alone."""
+        return bool(getattr(self.model.config, "position_biased_input", True))
+
+    @property
     def packs(self) -> bool:
         """Whether the encoder takes packed rows."""
         return self.attention == UNPADDED

@@ -40,6 +40,10 @@ class ConSert(WithoutTemplate):
         super().__init__(backbone, settings)
         self.head = None
 
+    @property
+    def position_setting(self) -> str | None:
+        return "method.shuffle=true" if self.method.shuffle else None
+
     def forward(self, batch: Batch) -> MethodOutput:
         first, second = self._views(batch.sentences)
         with record_function("loss"):

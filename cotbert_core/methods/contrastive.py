@@ -94,16 +94,29 @@ class Contrastive(Method):
         return BoundTemplate.bind(query, self.backbone.tokenizer.hf)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
+        notes, name = super().notes(columns), self.backbone.name
+        if self.position_setting is not None and not self.backbone.reads_positions:
+            notes.append(
+                f"encoder {name!r} has relative positions alone: the position ids that "
+                f"{self.position_setting} changes have no effect"
+            )
         rate = self.settings.dropout
         drops = has_dropout(self.encoder) if rate is None else rate > 0
         if drops or not self.needs_dropout(columns):
-            return super().notes(columns)
-        whose = f"encoder {self.backbone.name!r} has none" if rate is None else f"dropout is {rate}"
+            return notes
+        whose = f"encoder {name!r} has none" if rate is None else f"dropout is {rate}"
         return [
-            *super().notes(columns),
+            *notes,
             f"{whose}: without dropout the two views of a sentence are equal and method "
             f"{self.settings.method.name} has little to learn; give --set dropout=0.1",
         ]
+
+    @property
+    def position_setting(self) -> str | None:
+        """The setting, with its value, by which this method changes position ids, if any."""
+        method = self.method
+        shifts = isinstance(method, DenoisedSettings) and method.denoise == "position"
+        return "method.denoise=position" if shifts else None
 
     def needs_dropout(self, columns: Sequence[str]) -> bool:
         """Return whether views differ in dropout alone on a corpus with these paired texts."""

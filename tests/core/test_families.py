@@ -107,6 +107,19 @@ def test_smaller_embeddings_and_a_pooler_of_one_layer(folder, sentences, tiny_se
     assert torch.isfinite(loss)
 
 
+@pytest.mark.parametrize("folder", ["deberta-v2"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("promptbert", "method.denoise=position"), ("consert", "method.shuffle=true")],
+)
+def test_position_ids_without_effect_are_noted(folder, tiny_settings, name, setting):
+    method = build_method(load_backbone(folder), tiny_settings(folder, METHODS[name]))
+    wanted = f"the position ids that {setting} changes have no effect"
+    assert not any(wanted in note for note in method.notes(()))
+    method.encoder.config.position_biased_input = False  # as in DeBERTa v3
+    assert any(wanted in note for note in method.notes(()))
+
+
 @pytest.mark.parametrize("folder", ["distilbert"], indirect=True)
 def test_tsdae_refuses_a_family_without_a_decoder(folder):
     settings = override(TrainSettings(encoder=folder), METHODS["tsdae"])
