@@ -17,6 +17,7 @@ from cotbert_core.encoder.prompts import (
     PROMPTS_FILE,
     QUERY,
     named_prompts,
+    prompt_left_out,
     prompt_template,
     with_default_prompt,
 )
@@ -136,7 +137,8 @@ def query_template(name: str) -> Template | None:
 def _query_template(name: str, texts: Template | None) -> Template | None:
     """Return the prompt of an encoder NAME for queries alone, or None.
 
-    texts: the template of other texts, which must be none or another of its prompts.
+    texts: the template of other texts, which must be none or another of its prompts. Raises
+    UserError if the mean leaves prompts out.
     """
     prompts, _ = _prompts(name)
     others = [prompt + Template.slot for key, prompt in prompts.items() if key != QUERY]
@@ -144,7 +146,13 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     if not prompt.strip() or (texts is not None and texts.text not in others):
         return None
     template = prompt_template(prompt)
-    return None if template == texts else template
+    if template == texts:
+        return None
+    folder = _small_files(name)
+    modules = (folder / "modules.json").is_file()
+    if modules and not sentence_transformers_pooling(folder).get("include_prompt", True):
+        raise prompt_left_out(name)
+    return template
 
 
 def unused_prompts(name: str) -> str | None:

@@ -62,6 +62,14 @@ def prompt_tokens(template: Template, tokenizer: SentenceTokenizer, name: str) -
     return len(before)
 
 
+def prompt_left_out(name: str) -> UserError:
+    """Return the error for an encoder NAME whose pooling excludes the tokens of its prompts."""
+    return UserError(
+        f"encoder {name!r} leaves its prompt out of the mean, which is not supported: give "
+        "--template '[X]' to read it without a prompt, or use sentence-transformers"
+    )
+
+
 def with_default_prompt(
     fields: dict[str, Any],
     folder: Path,
@@ -79,10 +87,7 @@ def with_default_prompt(
     if default is None or not prompts[default].strip():
         return fields
     if not included:
-        raise UserError(
-            f"encoder {name!r} leaves its prompt out of the mean, which is not supported: give "
-            "--template '[X]' to read it without a prompt, or use sentence-transformers"
-        )
+        raise prompt_left_out(name)
     template, length = prompt_template(prompts[default]), fields.get("max_length")
     taken = prompt_tokens(template, tokenizer or load_tokenizer(name), name)
     if length is not None:

@@ -262,9 +262,14 @@ def test_prompts_that_cannot_be_used(prompted, changes, message):
 
 
 def test_a_prompt_left_out_of_the_mean_is_refused(prompted):
-    with pytest.raises(UserError, match="leaves its prompt out of the mean"):
-        resolve_pooling_config(prompted(include_prompt=False))
-    plain = resolve_pooling_config(prompted(name="c", include_prompt=False), "[X]")
-    assert (plain.readout, plain.template) == ("mean", Template("[X]"))
-    without = resolve_pooling_config(prompted(None, name="b", include_prompt=False))
+    """A prompt for queries alone too."""
+    queries = {"query": "query: ", "document": ""}
+    for default, named in (("document", PROMPTS), (None, queries)):
+        folder = prompted(default, named, name=str(default), include_prompt=False)
+        with pytest.raises(UserError, match="leaves its prompt out of the mean"):
+            resolve_pooling_config(folder)
+        plain = resolve_pooling_config(folder, "[X]")
+        assert (plain.readout, plain.template, plain.query) == ("mean", Template("[X]"), None)
+    passages = {"passage": "passage: "}
+    without = resolve_pooling_config(prompted(None, passages, name="b", include_prompt=False))
     assert without.template is None
