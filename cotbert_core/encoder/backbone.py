@@ -16,8 +16,10 @@ from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
 from cotbert_core.encoder.pretrained import open_pretrained
+from cotbert_core.encoder.sentence_transformers_pooling import TRANSFORMER_FILE
 from cotbert_core.encoder.threads import keep_threads_started
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_object
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
@@ -115,17 +117,27 @@ def _max_tokens(model: Any) -> int:
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:
-    """Return the tokenizer of an encoder NAME, without a template; UserError if there is none.
+    """Return the tokenizer of an encoder NAME, without a template.
 
     In a folder saved by this package tokenizer.json contains the template, so the tokenizer without
-    it has a folder of its own.
+    it has a folder of its own. Raises UserError if there is none, or if it keeps capital letters
+    although the folder's Transformer module is to lower-case texts.
     """
     from transformers import AutoTokenizer
 
     plain = saved_part(name, PLAIN_TOKENIZER)
     if plain.is_dir():
         name = str(plain)
-    return SentenceTokenizer(open_pretrained(AutoTokenizer, name))
+    tokenizer = SentenceTokenizer(open_pretrained(AutoTokenizer, name))
+    file = saved_part(name, TRANSFORMER_FILE)
+    lower = file.is_file() and read_object(file).get("do_lower_case")
+    if lower and not tokenizer.lower_cases:
+        raise UserError(
+            f"encoder {name!r} has do_lower_case in {TRANSFORMER_FILE} and a tokenizer that keeps "
+            "capital letters, which is not supported: set it to false in a copy of the folder to "
+            "read texts as they are, or use sentence-transformers"
+        )
+    return tokenizer
 
 
 def load_backbone(

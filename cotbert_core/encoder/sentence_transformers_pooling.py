@@ -9,6 +9,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import part_of, read_json, read_object
 
+TRANSFORMER_FILE = "sentence_bert_config.json"
 POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 
 
@@ -22,7 +23,7 @@ def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
         kind = module["type"].rsplit(".", 1)[-1]
         if kind == "Transformer":
             # sentence-transformers 6 stores the limit with the tokenizer; 1e30 means no limit.
-            limit = _limit(folder / "sentence_bert_config.json", "max_seq_length")
+            limit = _limit(folder / TRANSFORMER_FILE, "max_seq_length")
             limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
             # That limit includes [CLS] and [SEP]; max_length does not.
             pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None

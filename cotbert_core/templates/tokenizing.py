@@ -60,6 +60,12 @@ class PlainTokenizer:
         return bool(self._blank)
 
     @property
+    def lower_cases(self) -> bool:
+        """Whether capital letters become small ones."""
+        normalizer = self._backend.normalizer
+        return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+    @property
     def json(self) -> str:
         return str(self._backend.to_str())
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer
 
 from benchmarks.method_table import BARE
 from cotbert_core import SentenceEncoder, Template, UserError
@@ -67,6 +68,17 @@ def test_the_default_prompt_precedes_every_sentence(prompted):
     np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
     assert np.abs(ours(folder) - theirs(folder, prompt="")).max() > 0.01, "the prompt matters"
     assert np.abs(ours(prompted(None, name="none")) - theirs(folder, prompt="")).max() < 1e-6
+
+
+def test_a_folder_is_read_in_lower_case_or_refused(prompted):
+    folder = prompted()
+    file = Path(folder, "sentence_bert_config.json")
+    write_json(file, {**read_json(file), "do_lower_case": True})
+    if Tokenizer.from_file(f"{folder}/tokenizer.json").normalizer is None:  # RoBERTa's
+        with pytest.raises(UserError, match=r"do_lower_case in .* keeps capital letters"):
+            ours(folder)
+    else:
+        np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
 
 
 def test_the_tokenizer_is_loaded_once_for_the_encoder_and_its_prompt(prompted, monkeypatch):
