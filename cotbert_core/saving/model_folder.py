@@ -136,7 +136,9 @@ def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
     """Return a normaliser that folds white space and adds the full stop and the leading blank."""
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
     if encoder.pooling.full_stop:
-        steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
+        # A prompt alone stays as it is: the text after it is empty.
+        prompts = "".join(rf"(?<!\A{re.escape(p.strip())})" for p in encoder.prompts.values() if p)
+        steps.append(normalizers.Replace(Regex(prompts + FULL_STOP_PLACE), "."))
     if encoder.pooling.leading_blank and is_byte_level(backend):
         steps += _leading_blank(encoder.prompts)
     if backend.normalizer is not None:

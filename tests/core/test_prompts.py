@@ -156,6 +156,16 @@ def test_a_trained_folder_puts_a_blank_before_all_but_prompts(prompted, tmp_path
         assert refused == "a prompt has white space that its tokenizer folds"
 
 
+def test_an_empty_text_after_a_prompt_gets_no_full_stop(prompted, tmp_path):
+    one = SentenceEncoder.from_pretrained(prompted())
+    stopped = SentenceEncoder(one.backbone, replace(one.pooling, full_stop=True))
+    stopped.save_pretrained(tmp_path / "saved")
+    texts = ["", "oil", "oil?", "it's a man"]
+    for encoder, name in ((stopped, "document"), (stopped.for_queries, "query")):
+        found = theirs(str(tmp_path / "saved"), texts, prompt_name=name)
+        np.testing.assert_allclose(found, encoder.encode(texts, precision="fp32"), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["simcse", "denosent", "tsdae"])
 def test_methods_without_a_mask_train_and_read_with_the_encoders_prompt(prompted, tmp_path, name):
     own = {"method.name": name, "method.readout": "mean"}
