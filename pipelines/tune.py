@@ -156,14 +156,14 @@ def check_settings(
 ) -> None:
     """Raise UserError for settings with which a trial would fail, or never be checked in time to
     be stopped; seeds make no difference."""
+    distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
     if stopping is not None:
-        longest = max(training_steps(settings, corpus) for settings in possible)
+        longest = max(training_steps(settings, corpus) for settings in distinct.values())
         if stopping.grace >= longest:
             raise UserError(
                 f"asha is {stopping.grace} steps and the longest trial has {longest}, so no trial "
                 "would be stopped: give fewer steps"
             )
-    distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
     notes: dict[str, None] = {}
     for settings in distinct.values():
         if stopping is not None and stopping.grace % settings.eval_every:
