@@ -13,7 +13,7 @@ import torch
 
 from cotbert_core.encoder.attention import PLAIN, UNPADDED, initial_attention, set_attention
 from cotbert_core.encoder.dropout import replace_dropout
-from cotbert_core.encoder.locations import saved_part
+from cotbert_core.encoder.locations import saved_part, small_files
 from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
 from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.encoder.sentence_transformers_pooling import TRANSFORMER_FILE
@@ -129,9 +129,10 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     if plain.is_dir():
         name = str(plain)
     tokenizer = SentenceTokenizer(open_pretrained(AutoTokenizer, name))
-    file = saved_part(name, TRANSFORMER_FILE)
-    lower = file.is_file() and read_object(file).get("do_lower_case")
-    if lower and not tokenizer.lower_cases:
+    if tokenizer.lower_cases:
+        return tokenizer
+    file = small_files(name) / TRANSFORMER_FILE
+    if file.is_file() and read_object(file).get("do_lower_case"):
         raise UserError(
             f"encoder {name!r} has do_lower_case in {TRANSFORMER_FILE} and a tokenizer that keeps "
             "capital letters, which is not supported: set it to false in a copy of the folder to "

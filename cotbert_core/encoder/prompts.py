@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import PROMPTS_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_object
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 
-PROMPTS_FILE = "config_sentence_transformers.json"
 QUERY, DOCUMENT = "query", "document"
 
 

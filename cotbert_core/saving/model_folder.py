@@ -25,10 +25,11 @@ from torch import nn
 
 from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
 from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
+from cotbert_core.encoder.locations import PROMPTS_FILE
 from cotbert_core.encoder.mlm import with_mlm_head
 from cotbert_core.encoder.pooling_files import save_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length, save_prefixes
-from cotbert_core.encoder.prompts import DOCUMENT, PROMPTS_FILE
+from cotbert_core.encoder.prompts import DOCUMENT
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import INT8_FOLDER, locate_encoder
-from cotbert_core.encoder.pooling_files import POOLING_CONFIG_FILE
+from cotbert_core.encoder.locations import INT8_FOLDER, POOLING_CONFIG_FILE, locate_encoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8

@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.encoder.pooling_files import POOLING_CONFIG_FILE
+from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.recording.store import connect, file_timeout, reason, shown_uri, tracking_uri

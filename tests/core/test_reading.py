@@ -11,9 +11,9 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import POOLING_CONFIG_FILE
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import (
-    POOLING_CONFIG_FILE,
     load_pooling_config,
     resolve_pooling_config,
     save_pooling_config,

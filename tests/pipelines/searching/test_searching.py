@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from embeddings_folders import change_manifest, write_folder
 
-from cotbert_core.encoder.locations import model_digest
-from cotbert_core.encoder.prompts import PROMPTS_FILE
+from cotbert_core.encoder.locations import PROMPTS_FILE, model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import keyword_scores
