@@ -100,8 +100,8 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
 
 
 def check_types(earlier: Embeddings, schema: pa.Schema) -> None:
-    """Raise UserError unless the columns of a job's parts have the types of the earlier ones, some
-    of which may become parts of the new embeddings. The columns are the same (`check_same`)."""
+    """Raise UserError if a column of the job has another type than in the earlier embeddings, whose
+    parts may be linked into the new ones. `check_same` has compared the names of the columns."""
     pq.write_table(schema.empty_table(), written := pa.BufferOutputStream())
     # As Parquet stores them: it has no seconds, for example.
     for field in pq.read_schema(pa.BufferReader(written.getvalue())):

@@ -78,7 +78,7 @@ def key(text: str) -> bytes | None:
 def read_exclusion(inputs: Sequence[str], delimiter: str | None = None) -> Exclusion:
     """Return the exclusion of the sentences in files and folders; UserError if there are none.
 
-    delimiter: of csv files, in addition to those that `_cells` finds.
+    delimiter: a further one at which `_cells` splits csv files.
     """
     keys: set[bytes] = set()
     for item in inputs:

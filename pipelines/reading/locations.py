@@ -152,7 +152,7 @@ def _find_here(item: str) -> tuple[str, bool, list[str]]:
         raise UserError(f"input {item!r} is a link to {os.readlink(path)!r}, which is not there")
     if path.exists():
         raise UserError(f"input {item!r} is a pipe or a device: give a file")
-    # The current folder is no pattern, whatever its name.
+    # Wildcard characters in the path of the current folder stand for themselves.
     pattern = os.path.join(glob.escape(os.getcwd()), given)
     return pattern, False, glob.glob(pattern, recursive=True)
 
@@ -217,7 +217,7 @@ def _find_uri(item: str) -> tuple[str, bool, list[str]]:
 def _before_wildcard(path: str) -> str:
     """Return the folder before the first wildcard; a path without a wildcard is returned whole.
 
-    A character that glob.escape has put into brackets is no wildcard.
+    A character that glob.escape has put into brackets stands for itself.
     """
     wildcard = re.search(r"(?<!\[)([*?]|\[(?![*?\[]\]))", path)
     folder = path[: wildcard.start()].rpartition("/")[0] if wildcard else path

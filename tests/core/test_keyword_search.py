@@ -77,7 +77,7 @@ def test_texts_can_be_put_into_another_order():
     np.testing.assert_array_equal(moved[:, [0, 2, 3]], scores.block()[:, [2, 0, 1]])
     assert not moved[:, 1].any()
     left = scores.reordered(np.array([0, 2])).block()
-    assert left[1].tolist() == [0, 1], "the best text of a query is one of those that are left"
+    assert left[1].tolist() == [0, 1], "a query's best is that of the remaining texts"
     assert scores.block()[1, 2] < 1
 
 
