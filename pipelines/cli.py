@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import gc
 import re
 import signal
@@ -30,6 +31,9 @@ from pipelines.options.parser import add_arguments
 from pipelines.runtime.progress import print_output, say, set_quiet
 from pipelines.runtime.stop_signals import Stop, stop_signals
 from pipelines.storage.paths import enter_folder
+
+# Of a path that the user gave: it may not be opened, or no file can have its name.
+REFUSED_PATHS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,6 +65,9 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
     except Exception as error:
         if stop.signal is not None:  # what fails since all processes of a job are stopped at once
             return _interrupted(stop, "")
+        if isinstance(error, OSError) and error.errno in REFUSED_PATHS and error.filename:
+            why = f"{str(error.filename)!r} cannot be opened ({error.strerror})"
+            return _fail(f"{why}: change its permissions or give another path", 2)
         return _explain(error, options)
     return 0
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,9 @@ def check_writable(path: Path) -> None:
         places += [path] if path.is_dir() else []
         for place in places:
             os.rmdir(tempfile.mkdtemp(prefix=".cotbert-", dir=place))
-        partial = path.with_name(path.name + ".partial")
-        blocked = partial.exists() and not partial.is_dir()
+        partial, blocked = path.with_name(path.name + ".partial"), False
+        with suppress(FileNotFoundError):  # exists() hides other errors from Python 3.14 on
+            blocked = not stat.S_ISDIR(partial.stat().st_mode)
     except OSError as error:
         raise UserError(
             f"output {str(path)!r} cannot be written ({error.strerror or error}): give a folder "
