@@ -68,6 +68,20 @@ def ensure_token() -> Path | None:
     return path if find_token() else None
 
 
+def ensure_own_token() -> None:
+    """Have a token for a Ray that only this process uses.
+
+    Without a file for it, as in a container whose user has no home folder, it is in the
+    environment. Raises UserError for a file that RAY_AUTH_TOKEN_PATH names and that is unusable.
+    """
+    try:
+        ensure_token()
+    except UserError:
+        if os.environ.get(TOKEN_PATH):
+            raise
+        os.environ[TOKEN] = secrets.token_hex(32)
+
+
 def check_mode() -> None:
     """Show a warning if RAY_AUTH_MODE turns the token off."""
     mode = os.environ.get(MODE, "token")

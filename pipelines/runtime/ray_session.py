@@ -15,7 +15,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
-from pipelines.runtime.auth_token import check_mode, ensure_token
+from pipelines.runtime.auth_token import check_mode, ensure_own_token
 from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
@@ -86,7 +86,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     is_local = address == LOCAL
     if is_local:
         check_mode()
-        ensure_token()
+        ensure_own_token()
         # Each run would start a process that watches for preempted nodes: 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:

@@ -9,7 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.runtime.auth_token import check_mode, default_path, ensure_token, find_token
+from pipelines.runtime.auth_token import (
+    check_mode,
+    default_path,
+    ensure_own_token,
+    ensure_token,
+    find_token,
+)
 
 
 def mode_of(path):
@@ -135,6 +141,24 @@ def test_a_home_that_cannot_be_written(home, tmp_path, monkeypatch):
             ensure_token()
     monkeypatch.setenv("RAY_AUTH_TOKEN", "given")
     assert ensure_token() is None
+
+
+def test_a_private_ray_needs_no_file(home, tmp_path, monkeypatch):
+    """As in a container whose user has no home folder."""
+    monkeypatch.setenv("HOME", "/proc/none")
+    ensure_own_token()
+    token = os.environ.pop("RAY_AUTH_TOKEN")
+    assert len(token) == 64
+    ensure_own_token()
+    assert os.environ.pop("RAY_AUTH_TOKEN") != token
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    with pytest.raises(UserError, match="No such file or directory"):
+        ensure_own_token()
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    monkeypatch.setenv("HOME", str(home))
+    ensure_own_token()
+    assert find_token() == (home / ".ray" / "auth_token").read_text()
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 @pytest.mark.parametrize(("mode", "warns"), [("disabled", 1), ("token", 0), (None, 0)])
