@@ -138,7 +138,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
     ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
     workers = max(1, min(workers, len(ranges)))
-    report_workers(job.options.workers, workers, len(ranges), "parts")
+    report_workers(job.options.workers, workers, len(ranges))
     storage = replace(job.storage, metadata=job.metadata)
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)

@@ -64,7 +64,7 @@ class TranslationJob:
             workers, resources, threads = worker_pool(
                 self._workers, len(names), on_gpus=self._plan.on_gpu
             )
-            report_workers(self._workers, workers, len(names), "parts")
+            report_workers(self._workers, workers, len(names))
             arguments = {
                 "plan": plan,
                 "names": list(names),

@@ -26,12 +26,12 @@ Row = dict[str, Any]
 FEW_BYTES = 1 << 20
 
 
-def report_workers(requested: int | None, running: int, pieces: int, what: str) -> None:
+def report_workers(requested: int | None, running: int, parts: int) -> None:
     """Show a note if the number of running workers differs from `requested` or they share cores.
 
-    pieces: number of units of work; a worker takes one at a time. what: plural name of the units.
+    parts: number of parts of the input that are left; a worker takes one at a time.
     """
-    if requested is None or not pieces:
+    if requested is None or not parts:
         return
     cores = available_cores()
     if ray_runs():
@@ -40,8 +40,8 @@ def report_workers(requested: int | None, running: int, pieces: int, what: str) 
         cores = int(ray.cluster_resources().get("CPU", 1))
     if running < requested:
         say(
-            f"note: --workers is {requested} and {running} will run: {pieces} {what} of the input "
-            f"are left, with one worker each, and there are {cores} cores"
+            f"note: --workers is {requested} and {running} will run, at most one for each part of "
+            f"the input that is left ({parts}), on {cores} core{'s' if cores > 1 else ''}"
         )
     elif running > cores:
         say(f"note: --workers is {requested} and there are {cores} cores, which they will share")

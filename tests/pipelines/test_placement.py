@@ -160,10 +160,10 @@ def test_a_pool_that_leaves_gpus_idle_is_named(cluster, capsys):
 
 
 @pytest.mark.parametrize(
-    ("asked", "running", "pieces", "note"),
+    ("asked", "running", "parts", "note"),
     [
-        (50, 1, 1, "note: --workers is 50 and 1 will run: 1 shards of the input are left, "
-                   "with one worker each, and there are 4 cores"),
+        (50, 1, 1, "note: --workers is 50 and 1 will run, at most one for each part of the "
+                   "input that is left (1), on 4 cores"),
         (50, 50, 80, "note: --workers is 50 and there are 4 cores, which they will share"),
         (4, 4, 80, ""),
         (2, 2, 2, ""),
@@ -172,11 +172,11 @@ def test_a_pool_that_leaves_gpus_idle_is_named(cluster, capsys):
     ],
 )  # fmt: skip
 def test_workers_that_do_not_run_or_share_cores_are_named(
-    monkeypatch, capsys, asked, running, pieces, note
+    monkeypatch, capsys, asked, running, parts, note
 ):
     monkeypatch.setattr(shard_tasks, "available_cores", lambda: 4)
     monkeypatch.setattr(shard_tasks, "ray_runs", lambda: False)
-    shard_tasks.report_workers(asked, running, pieces, "shards")
+    shard_tasks.report_workers(asked, running, parts)
     assert capsys.readouterr().err.strip() == note
 
 

@@ -88,7 +88,7 @@ def test_texts_that_are_cut_are_counted_in_words_unless_all_of_them_is_embedded(
         assert not (output / "skipped.jsonl").exists()
     cut = "note: 1 of 3 texts have more tokens than the model reads, and only their beginning"
     assert [cut in text for text in said] == [True, False, False]
-    assert "note: --workers is 50 and 1 will run: 1 parts of the input" in said[0]
+    assert "note: --workers is 50 and 1 will run, at most one for each part of the" in said[0]
     keys = ("rows", "duplicates", "workers", "truncated", "split")
     assert [results[0].get(key) for key in keys] == [3, 1, 1, 1, None]
     assert [results[1].get(key) for key in keys] == [3, 1, 1, 0, 1]
