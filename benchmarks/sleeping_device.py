@@ -33,9 +33,9 @@ from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading import sources
 from pipelines.reading.data_folder import DIGESTS_FOLDER, make_data_folder
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors
-from pipelines.runtime.worker_resources import available_cores
 
 ROWS = 200_000
 

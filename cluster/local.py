@@ -24,9 +24,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.runtime import processes
 from pipelines.runtime.auth_token import ensure_token
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_folders import ray_folder
-from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.paths import cache_folder
 
 

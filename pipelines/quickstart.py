@@ -22,10 +22,10 @@ from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.ending import REPORT_FILE, places, typed
 from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.training.resources import gpus_there
 

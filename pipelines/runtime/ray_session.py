@@ -16,6 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_own_token
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
@@ -126,7 +127,11 @@ def _own_ray() -> Iterator[dict[str, Any]]:
             ray_private.loopback_address(),
             ray_private.free_agent_port(),
         ):
-            yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
+            yield {
+                "include_dashboard": False,
+                "num_cpus": available_cores(),
+                **ray_private.temporary_folder(folder / "r"),
+            }
     finally:
         for name, value in previous.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.placement import use_own_device
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import names_cluster, ray_runs
-from pipelines.runtime.worker_resources import available_cores
 
 Row = dict[str, Any]
 

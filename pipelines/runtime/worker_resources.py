@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 
+from pipelines.runtime.cores import available_cores
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import names_cluster, ray_runs, ray_session
@@ -61,8 +61,3 @@ def worker_pool(
     if placed.gpus:
         resources["num_gpus"] = placed.gpus
     return placed.workers, resources, placed.threads
-
-
-def available_cores() -> int:
-    """Return the number of cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -1,0 +1,31 @@
+"""The cores of this machine that a job may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use: no more than a container's quota, at least one.
+
+    A quota is rounded down, as by Ray, which would however offer no core at all below one.
+    """
+    return max(1, min(len(os.sched_getaffinity(0)), math.floor(_quota())))
+
+
+def _quota() -> float:
+    """Return the cores of the quota of this container, such as of `docker run --cpus`."""
+    with suppress(OSError, ValueError):  # cgroup v2; ValueError: "max", no quota
+        share, period = map(int, (CGROUPS / "cpu.max").read_text().split())
+        return share / period
+    with suppress(OSError, ValueError):  # cgroup v1; -1: no quota
+        share = int((CGROUPS / "cpu" / "cpu.cfs_quota_us").read_text())
+        period = int((CGROUPS / "cpu" / "cpu.cfs_period_us").read_text())
+        if share > 0:
+            return share / period
+    return float(len(os.sched_getaffinity(0)))
