@@ -28,6 +28,7 @@ from pipelines.commands.examples import EXAMPLES
 from pipelines.options.completion import SHELLS, completion_script
 from pipelines.options.declare import build
 from pipelines.options.parser import add_arguments
+from pipelines.runtime.low_memory import out_of_memory
 from pipelines.runtime.progress import print_output, say, set_quiet
 from pipelines.runtime.stop_signals import Stop, stop_signals
 from pipelines.storage.paths import enter_folder
@@ -90,6 +91,8 @@ def _explain(error: Exception, options: object) -> int:
 
     if full := disk_full(error, options):
         return _fail(f"the job failed: {full}", 1)
+    if low := out_of_memory(error):
+        return _fail(f"the job failed: {low}", 1)
     return _fail(f"the job failed: {_cause(error)} (--verbose shows where)", 1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.runtime import ray_private
+from pipelines.runtime.low_memory import out_of_memory
 
 # Errors of gloo and NCCL on a worker that waits for a lost one. Ray reports a node's death about
 # 15 s later, long after the other workers have failed with one of these.
@@ -38,7 +39,7 @@ def cause(error: Any) -> str:
         if is_loss(error):
             return f"worker {worker}: another one died (killed, out of memory, or a lost node)"
         lines = str(failures[worker]).strip().splitlines() or [repr(failures[worker])]
-        return f"worker {worker}: {lines[-1]}"
+        return f"worker {worker}: {out_of_memory(failures[worker]) or lines[-1]}"
     if is_loss(error):
         return "a process of the training died (killed, out of memory, or a lost node)"
     return str(error).strip().splitlines()[-1]

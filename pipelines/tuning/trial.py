@@ -18,6 +18,7 @@ from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording.metric_names import DEV_SCORE
+from pipelines.runtime.low_memory import out_of_memory
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.worker_process import WorkerProcess
@@ -105,6 +106,8 @@ def _reporter() -> Callable[[int, float], None]:
 
 
 def one_line(error: object) -> str:
-    """Return the last line of an error, without credentials."""
+    """Return what an error says of memory, else its last line, without credentials."""
+    if low := out_of_memory(error):
+        return low
     lines = redact(error).strip().splitlines()
     return (lines[-1] if lines else type(error).__name__)[:500]

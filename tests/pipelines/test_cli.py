@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import OutOfMemoryError
 from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
@@ -224,6 +225,7 @@ def test_the_command_after_a_training_scores_the_tasks_that_are_there():
         (UserError("a is 1:\ngive 2"), 2, "cotbert: a is 1: give 2"),
         (RuntimeError("no luck\nmore"), 1, "cotbert: the job failed: no luck (--verbose shows "),
         (RuntimeError(), 1, "cotbert: the job failed: RuntimeError"),
+        (OutOfMemoryError("killed\nset RAY"), 1, "cotbert: the job failed: Ray ended a process"),
         (PermissionError(13, "Permission denied", "m"), 2, "cotbert: 'm' cannot be opened (Perm"),
         (PermissionError(13, "Permission denied"), 1, "cotbert: the job failed: [Errno 13] Per"),
         (KeyboardInterrupt(), 130, "cotbert: interrupted"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ray.exceptions import NodeDiedError, RayActorError
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError
 from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.exceptions import (
     WorkerGroupStartupFailedError,
@@ -16,7 +16,7 @@ from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
 from pipelines.runtime.placement import Node
 from pipelines.training import fitting, resources
-from pipelines.training.failures import is_loss
+from pipelines.training.failures import cause, is_loss
 from pipelines.training.fitting import TrainingError, fit
 from pipelines.training.resources import (
     check_capacity,
@@ -29,6 +29,14 @@ from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess
 
 NAN = ValueError("the loss at step 2 is nan")
+
+
+def test_a_worker_that_ran_out_of_memory_is_not_started_again():
+    """It would run out of memory again; Ray's last line names environment variables."""
+    low = "1 worker(s) were killed due to the node running low on memory. ...\nset `RAY_memory"
+    failure = WorkerGroupError("a worker failed", {1: OutOfMemoryError(low)})
+    assert not is_loss(failure)
+    assert cause(failure).startswith("worker 1: Ray ended a process because the machine ran out")
 
 
 def settings(**changes):

@@ -141,3 +141,5 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
 def test_an_error_is_its_last_line():
     assert one_line("Traceback\n  somewhere\nloss is nan") == "loss is nan"
     assert one_line(ValueError()) == "ValueError"
+    low = "was 2.1GB used / 2.2GB limit, ...\nhow to address the out of memory issue: set RAY_"
+    assert "because the machine ran out of memory (2.1GB used / 2.2GB limit): give" in one_line(low)
