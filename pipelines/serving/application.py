@@ -88,6 +88,10 @@ class Endpoints:
             response = error_response(error)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_CLOSED)
+        except asyncio.CancelledError:  # by uvicorn, which ends and would answer a bare 500
+            response = error_response(
+                RequestError(503, "the service is ending: try again later", code="ending")
+            )
         except Exception as error:  # a replica or Ray died
             say(f"warning: a request failed: {first_line(error)}")
             response = error_response(

@@ -52,6 +52,14 @@ class Replicas:
         return self.running
 
 
+class Stuck(Replicas):
+    """Never finishes a batch."""
+
+    async def encode(self, texts, queries):
+        self.batches.append(texts)
+        await asyncio.Event().wait()
+
+
 @contextmanager
 def service(replicas, token=None, max_body=1000, model=MODEL):
     """A running service; yields its port."""
@@ -146,6 +154,16 @@ def test_an_error_of_a_replica_is_answered_and_shown(capfd, monkeypatch):
         assert refused(post(port, {"input": "break"}), 503, "the encoder failed on this request")
         assert post(port, {"input": "a"})[0] == 200
     assert "warning: a request failed: the replica died" in capfd.readouterr().err
+
+
+def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so():
+    replicas = Stuck()
+    with ThreadPoolExecutor(1) as threads:
+        with service(replicas) as port:
+            answer = threads.submit(post, port, {"input": "abc"})
+            while not replicas.batches:
+                time.sleep(0.01)
+        assert refused(answer.result(10), 503, "the service is ending")
 
 
 def test_a_slow_client_is_answered_or_closed(monkeypatch):
