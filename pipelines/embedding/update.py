@@ -85,12 +85,14 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     before = earlier.manifest
     may_differ = {*(_PLACES if facts["model_digest"] else _PLACES[1:])}
     may_differ |= {"precision"} if facts["precision"] == "auto" else set()
-    other = [key for key in facts if key not in may_differ and facts[key] != before.get(key)]
+    # Only the vectors of an int8 graph have the entry computed_in, so the job's may lack it.
+    keys = dict.fromkeys([*facts, "computed_in"])
+    other = [key for key in keys if key not in may_differ and facts.get(key) != before.get(key)]
     if not other:
         return
     shown = (
         f"{key} {shortened(repr(before.get(key)), 60)} there and "
-        f"{shortened(repr(facts[key]), 60)} here"
+        f"{shortened(repr(facts.get(key)), 60)} here"
         for key in other
     )
     raise UserError(

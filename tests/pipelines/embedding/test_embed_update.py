@@ -16,7 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import earlier_rows, worker
-from pipelines.embedding.update import check_types
+from pipelines.embedding.update import check_same, check_types
 from pipelines.storage.resumable_output import locked_output
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -341,3 +341,16 @@ def test_a_digest_that_agrees_in_its_first_half_is_another(tmp_path, monkeypatch
     found = by_id(tmp_path / "new")
     for row, vector in by_id(tmp_path / "whole").items():
         np.testing.assert_allclose(found[row], vector, atol=1e-5)
+
+
+def test_vectors_of_an_int8_graph_are_not_mixed_with_others():
+    """Whichever of the two jobs used the graph: only its manifest has the entry computed_in."""
+    plain = {"model_digest": "a", "precision": "bf16", "backend": "openvino"}
+    graph = {**plain, "precision": "auto", "computed_in": "int8"}
+    for before, now, words in (
+        (graph, plain, "computed_in 'int8' there and None here"),
+        (plain, graph, "computed_in None there and 'int8' here"),
+    ):
+        earlier = SimpleNamespace(path="v1", manifest={**before, "precision": "bf16"})
+        with pytest.raises(UserError, match=words):
+            check_same(earlier, now)
