@@ -8,7 +8,7 @@ Ray is imported inside the functions: commands import this file before they need
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,24 @@ def keep_replica_on_loopback() -> None:
         return add_port(server, address.replace("[::]", LOOPBACK_ADDRESS))
 
     replica.add_port_to_grpc_server = add_local_port
+
+
+@contextmanager
+def messages_to(write: Callable[[str], None]) -> Iterator[None]:
+    """Hand Ray's messages about lost workers and nodes and retried calls to `write` in the block.
+
+    The driver would print them, coloured, on standard output, among the job's results.
+
+    Public way: none; log_to_driver=False of `ray.init` hides only what the workers print.
+    """
+    from ray._private import worker
+
+    printing = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, ignore_prefix: write("\n".join(data["lines"]))
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing
 
 
 def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     else:
         check_address(address)
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
-    with private as options:
+    messages = nullcontext() if verbose else ray_private.messages_to(partial(_write, log))
+    with private as options, messages:
         level = logging.INFO if verbose else logging.ERROR
         with (
             nullcontext() if verbose else _silence(log),
@@ -186,6 +188,11 @@ def _silence(log: Path | None) -> Iterator[None]:
             if log is not None:
                 written.seek(0)
                 write_lines(log, written.read().decode(errors="replace"))
+
+
+def _write(log: Path | None, text: str) -> None:
+    if log is not None:
+        write_lines(log, text)
 
 
 def _quieten(verbose: bool) -> None:

@@ -41,7 +41,8 @@ def test_a_job_works_in_the_folder_of_its_submission(own_place, monkeypatch, cap
     assert Path.cwd() == folder
     assert "'t' does not exist" in capsys.readouterr().err
     words = ["prepare", "--input", "t", "--encoder", "e", "--output"]
-    for output, text in (("o", "'o' is relative to '/proc/mine', where"), ("/o", "'t' does not")):
+    absolute = str(folder / "o")
+    for output, text in (("o", "'o' is relative to '/proc/mine', where"), (absolute, "'t' does")):
         monkeypatch.setenv(SUBMITTED_FROM, "/proc/mine")
         assert main([*words, output]) == 2
         assert text in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -52,6 +53,32 @@ def test_a_node_can_be_kept_on_loopback(monkeypatch):
         with ray_private.loopback_address():
             assert ray.util.get_node_ip_address() == "127.0.0.1"
         assert ray_constants.ENABLE_RAY_CLUSTER is True
+
+
+def test_rays_messages_can_be_written_elsewhere(capsys):
+    with explained(
+        "listen_error_messages in ray._private.worker, which prints by print_to_stdstream",
+        "find what prints Ray's messages about lost workers now, and hand them to `write` in "
+        "messages_to; kill a worker of `cotbert embed`: its standard output is the result alone",
+    ):
+        from ray._private import worker
+
+        stopped, written = threading.Event(), []
+        found = [{"job_id": None, "error_message": "a worker died"}]
+
+        def poll():
+            if not found:
+                stopped.set()
+            return b"", found.pop() if found else None
+
+        driver = SimpleNamespace(
+            gcs_error_subscriber=SimpleNamespace(subscribe=lambda: None, poll=poll),
+            current_job_id=ray.JobID.nil(),
+        )
+        with ray_private.messages_to(written.append):
+            worker.listen_error_messages(driver, stopped)
+        assert written == ["a worker died"]
+        assert capsys.readouterr().out == ""
 
 
 def test_the_agent_of_a_ray_can_have_any_free_port():
