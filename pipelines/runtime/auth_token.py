@@ -71,13 +71,13 @@ def ensure_token() -> Path | None:
 def ensure_own_token() -> None:
     """Have a token for a Ray that only this process uses.
 
-    Without a file for it, as in a container whose user has no home folder, it is in the
-    environment. Raises UserError for a file that RAY_AUTH_TOKEN_PATH names and that is unusable.
+    If no file can be made for it, as in a container whose user has no home folder, it is in the
+    environment. Raises UserError for a file that is there, or named, and unusable.
     """
     try:
         ensure_token()
     except UserError:
-        if os.environ.get(TOKEN_PATH):
+        if os.environ.get(TOKEN_PATH) or os.access(default_path(), os.F_OK):
             raise
         os.environ[TOKEN] = secrets.token_hex(32)
 

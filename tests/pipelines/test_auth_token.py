@@ -156,6 +156,10 @@ def test_a_private_ray_needs_no_file(home, tmp_path, monkeypatch):
         ensure_own_token()
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
     monkeypatch.setenv("HOME", str(home))
+    (home / ".ray" / "auth_token").mkdir(parents=True)
+    with pytest.raises(UserError, match="correct or remove it"):
+        ensure_own_token()
+    (home / ".ray" / "auth_token").rmdir()
     ensure_own_token()
     assert find_token() == (home / ".ray" / "auth_token").read_text()
     assert "RAY_AUTH_TOKEN" not in os.environ
