@@ -218,7 +218,7 @@ def application(service: Service) -> Starlette:
         for task in running:
             task.cancel()
 
-    return Starlette(
+    served = Starlette(
         routes=[
             Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
             Route("/v1/models", endpoints.models),
@@ -228,3 +228,5 @@ def application(service: Service) -> Starlette:
         exception_handlers={RequestError: _refused, HTTPException: _not_found},
         lifespan=batches,
     )
+    served.router.redirect_slashes = False  # a path with a slash more is not known
+    return served

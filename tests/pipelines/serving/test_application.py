@@ -126,7 +126,8 @@ def test_what_is_refused():
         assert refused(post(port, {"input": "a" * 2000}), 413, "larger than 0.001 MB")
         # Without Content-Length: in chunks.
         assert refused(post(port, iter([b"a" * 600] * 3)), 413, "larger than 0.001 MB")
-        assert refused(get(port, "/nothing"), 404, "is not known here: POST /v1/embeddings")
+        for path in ("/nothing", "/v1/models/"):
+            assert refused(get(port, path), 404, "is not known here: POST /v1/embeddings")
         assert refused(get(port, "/v1/embeddings"), 405, "POST /v1/embeddings")
         assert received(open_socket(port, b"\x16\x03\x01 no HTTP\r\n\r\n")).startswith(
             b"HTTP/1.1 400"
