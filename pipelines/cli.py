@@ -62,10 +62,10 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
         sys.stderr.close()
         return 1
     except KeyboardInterrupt as interruption:
-        return _interrupted(stop, str(interruption))
+        return _interrupted(stop, options, str(interruption))
     except Exception as error:
         if stop.signal is not None:  # what fails since all processes of a job are stopped at once
-            return _interrupted(stop, "")
+            return _interrupted(stop, options)
         if isinstance(error, OSError) and error.errno in REFUSED_PATHS and error.filename:
             why = f"{str(error.filename)!r} cannot be opened ({error.strerror})"
             return _fail(f"{why}: change its permissions or give another path", 2)
@@ -73,12 +73,15 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
     return 0
 
 
-def _interrupted(stop: Stop, next_step: str) -> int:
+def _interrupted(stop: Stop, options: object, next_step: str = "") -> int:
     """Report what ended the command and how to continue it; return 128 + the signal."""
+    from pipelines.storage.output_folder import CONTINUE, is_unfinished  # slow imports
+
     number = stop.signal or signal.SIGINT
     how = "interrupted" if stop.signal is None else f"stopped by {number.name}"
+    usual = CONTINUE if is_unfinished(options) else "nothing half-written has its final name"
     with suppress(OSError):  # SIGHUP: the terminal is gone
-        _fail(f"{how}; {next_step or 'nothing half-written has its final name'}", 0)
+        _fail(f"{how}; {next_step or usual}", 0)
     return 128 + number
 
 
@@ -87,7 +90,7 @@ def _explain(error: Exception, options: object) -> int:
     if getattr(options, "verbose", False):
         say("".join(traceback.format_exception(error)).rstrip())
         return 1
-    from pipelines.storage.disk_full import disk_full  # its imports would slow --help
+    from pipelines.storage.disk_full import disk_full  # slow imports
 
     if full := disk_full(error, options):
         return _fail(f"the job failed: {full}", 1)

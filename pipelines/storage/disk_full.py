@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.messages.full_disk import means_full_disk
-from pipelines.storage.output_folder import SETTINGS_FILE
+from pipelines.storage.output_folder import AGAIN, CONTINUE, is_unfinished
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -34,7 +34,7 @@ def disk_full(error: BaseException, options: object) -> str | None:
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
-        f"free some space there, then {_next_step(output)}"
+        f"free some space there, then {CONTINUE if is_unfinished(options) else AGAIN}"
     )
 
 
@@ -91,14 +91,6 @@ def _existing(path: Path) -> Path:
     """Return the path with its links resolved, or the nearest existing folder above it."""
     path = path.expanduser().absolute()
     return next(place for place in (path, *path.parents) if os.path.exists(place)).resolve()
-
-
-def _next_step(output: Path | None) -> str:
-    if output is not None:
-        partial = output.with_name(output.name + ".partial")
-        if (output / SETTINGS_FILE).is_file() or partial.exists():
-            return "give the same command again to continue"
-    return "give the same command again"
 
 
 def _bytes(count: float) -> str:

@@ -35,6 +35,9 @@ LATER_SETTINGS = {
     "method.rest_length": 128,
     "method.replaced": "template",
 }
+# What a message advises after a job has ended early, and if its output is unfinished.
+AGAIN = "give the same command again"
+CONTINUE = f"{AGAIN} to continue"
 # Maximum number of changed settings that a message names.
 SHOWN = 5
 # A setting on which only the speed of a job depends, so that it may change when the job continues.
@@ -88,6 +91,16 @@ def check_writable(path: Path) -> None:
             f"{str(partial)!r} is a file, and a folder of this name is needed: move the file, or "
             "give another output"
         )
+
+
+def is_unfinished(options: object) -> bool:
+    """Return whether the output of a command's options holds what the same command continues."""
+    output = getattr(options, "output", None)
+    if not output:
+        return False
+    path = Path(output).expanduser().absolute()
+    begun = (path / SETTINGS_FILE).is_file() and not (path / RESULT_FILE).is_file()
+    return begun or path.with_name(path.name + ".partial").exists()
 
 
 def check_output(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,3 +242,17 @@ def test_failures_have_their_own_status(monkeypatch, capsys, error, status, line
     assert main(["templates"]) == status
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(line)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("its actor died")])
+def test_a_stopped_job_with_unfinished_output_is_continued(monkeypatch, capsys, tmp_path, error):
+    def job(arguments):
+        (tmp_path / "out.partial").mkdir()
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "merge", COMMANDS["merge"]._replace(run=job))
+    assert main(["merge", "a", "b", "--output", str(tmp_path / "out")]) == 143
+    last = capsys.readouterr().err
+    assert last == "cotbert: stopped by SIGTERM; give the same command again to continue\n"
