@@ -43,7 +43,7 @@ def start(cluster: LocalCluster, number: int) -> None:
     folder = Path(cluster.folder) / str(number)
     folder.mkdir()
     gpus = _gpus()[number % cluster.nodes :: cluster.nodes]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_where(cluster, number)]
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", *_where(cluster, number)]
     command += [f"--num-cpus={cluster.cpus_per_node}", f"--num-gpus={len(gpus)}"]
     command += [f"--temp-dir={folder}", f"--object-store-memory={_store_bytes(cluster.nodes)}"]
     command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]

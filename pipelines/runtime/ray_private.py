@@ -8,6 +8,7 @@ Ray is imported inside the functions: commands import this file before they need
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -81,6 +82,25 @@ def keep_replica_on_loopback() -> None:
         return add_port(server, address.replace("[::]", LOOPBACK_ADDRESS))
 
     replica.add_port_to_grpc_server = add_local_port
+
+
+def job_config() -> Any:
+    """Return the option of `ray.init` with which workers import nothing from the current folder.
+
+    Ray puts it first in their sys.path, so that a user's folder there with a usual name, such as
+    `pipelines` or `cluster`, would be imported in the place of this project's.
+
+    Public way: a working_dir in the runtime_env, but Ray would copy its files to every node. A
+    submitted job has one, and keeps its configuration.
+    """
+    from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+    from ray.job_config import JobConfig
+
+    if RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ:
+        return None
+    code = Path(__file__).resolve().parents[2]  # of a checkout that is not installed
+    paths = [] if code.name == "site-packages" else [str(code)]
+    return JobConfig(_client_job=True, _py_driver_sys_path=paths)
 
 
 @contextmanager

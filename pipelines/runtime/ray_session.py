@@ -102,7 +102,13 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
             _cluster_errors(address),
             restored_signal_handlers(),
         ):
-            ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
+            ray.init(
+                address=address,
+                job_config=ray_private.job_config(),
+                logging_level=level,
+                log_to_driver=verbose,
+                **options,
+            )
         _quieten(verbose)
         try:
             yield

@@ -109,7 +109,11 @@ def place(tmp_path, request, monkeypatch):
 
 def test_commands_on_a_ray_of_their_own(place, bert_folder):
     """One Ray serves prepare, train, tune and embed; the workers of the trainings are two. Only
-    loopback is listened at, and one file alone holds the token, for its owner alone."""
+    loopback is listened at, and one file alone holds the token, for its owner alone. Folders of the
+    user that are named as this project's packages are not imported."""
+    for name in ("cluster", "cotbert_core", "pipelines", "tune_spaces"):
+        (place.root / name).mkdir()
+        (place.root / name / "__init__.py").write_text("raise ImportError('a folder of the user')")
     (place.root / "sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (place.root / "rates.yaml").write_text(RATES)
     commands = [
@@ -120,7 +124,7 @@ def test_commands_on_a_ray_of_their_own(place, bert_folder):
     ]
     commands[0] += ["--encoder", bert_folder]
     commands[3] += ["--precision", "fp32"]
-    place.run(sys.executable, "-c", IN_ONE_RAY, json.dumps(commands))
+    place.run(sys.executable, "-P", "-c", IN_ONE_RAY, json.dumps(commands))
     assert any(one.title.startswith("raylet") for one in place.seen)
     # Of each worker: its core worker's, gloo's, and of the first torch's store.
     workers = {one.port for one in place.seen if one.title.startswith("ray::RayTrainWorker")}

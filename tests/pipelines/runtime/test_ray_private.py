@@ -55,6 +55,23 @@ def test_a_node_can_be_kept_on_loopback(monkeypatch):
         assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
+def test_workers_can_import_nothing_from_the_current_folder(monkeypatch):
+    with explained(
+        "JobConfig, or what ray._private.worker.connect adds to the workers' sys.path",
+        "look in connect for the current folder, and leave it out in job_config; then run `cotbert "
+        "embed --workers 2` where a folder `pipelines` has an __init__.py that raises an error",
+    ):
+        from ray._private import worker
+
+        config = ray_private.job_config()
+        assert config._client_job
+        assert all((Path(path) / "pipelines").is_dir() for path in config._py_driver_sys_path)
+        adds = "if not job_config._client_job and not job_config._runtime_env_has_working_dir():"
+        assert adds in inspect.getsource(worker.connect)
+        monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+        assert ray_private.job_config() is None
+
+
 def test_rays_messages_can_be_written_elsewhere(capsys):
     with explained(
         "listen_error_messages in ray._private.worker, which prints by print_to_stdstream",
