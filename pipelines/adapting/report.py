@@ -46,9 +46,18 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
+            *_uncleaned(options),
             places(output, *next_commands(result, options, output)),
         ]
     )
+
+
+def _uncleaned(options: AdaptOptions) -> list[str]:
+    """Return a note if the next command reads texts that were cleaned for the scores."""
+    if not options.clean.steps or options.reads_docstrings:
+        return []
+    steps = ",".join(options.clean.steps)
+    return [f"note: embed does not clean texts as --clean {steps} did: give it cleaned ones"]
 
 
 def next_commands(

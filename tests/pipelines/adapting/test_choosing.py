@@ -13,7 +13,8 @@ from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, confirm, p
 from pipelines.adapting.final_model import complete_model, save_model
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import keyword_weights, sentences, table_rows, trial_rows
-from pipelines.adapting.report import next_commands
+from pipelines.adapting.report import next_commands, summary
+from pipelines.cleaning.options import CleanOptions
 from pipelines.training.baseline import Baseline
 
 BEFORE = Contender(UNTOUCHED, "base", 51.0)
@@ -229,6 +230,13 @@ def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
     worse["table"] |= {"held-out-with-keywords": compared(50.0, 50.0, 0.0, 0.0, 0.0)}
     _, search = next_commands(worse, options, Path("out"))
     assert " ".join(search) == words.replace(" --keywords", "")
+
+
+def test_a_next_command_that_reads_uncleaned_texts_is_named():
+    cleaned = AdaptOptions(("a.csv",), clean=CleanOptions(steps=("markup", "urls")))
+    note = "\nnote: embed does not clean texts as --clean markup,urls did: give it cleaned ones\n"
+    assert note in summary(result(), cleaned, Path("out"))
+    assert "note:" not in summary(result(), AdaptOptions(("a.csv",)), Path("out"))
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
