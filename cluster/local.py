@@ -27,6 +27,7 @@ from pipelines.runtime.auth_token import ensure_token
 from pipelines.runtime.cores import available_cores
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_folders import ray_folder
+from pipelines.runtime.ray_session import check_installation
 from pipelines.storage.paths import cache_folder
 
 
@@ -50,6 +51,7 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
     divided among the nodes. Raises UserError if a cluster is running. If a node fails to start, the
     others are stopped.
     """
+    check_installation()
     cluster = _plan(nodes, cpus_per_node)
     with _lock(), _recorded(cluster):
         token_file = ensure_token()

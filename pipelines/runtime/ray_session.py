@@ -87,6 +87,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     address = _address()
     is_local = address == LOCAL
     if is_local:
+        check_installation()
         check_mode()
         ensure_own_token()
         # Each run would start a process that watches for preempted nodes: 2 s of a core.
@@ -143,6 +144,18 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     finally:
         for name, value in previous.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def check_installation() -> None:
+    """Raise a UserError if Ray cannot start workers from where this program is installed.
+
+    It reads an apostrophe in their path as a quotation mark, and waits for them without end.
+    """
+    if "'" in sys.prefix:
+        raise UserError(
+            f"this program is installed in {sys.prefix!r}, and Ray starts no worker from a path "
+            "with an apostrophe: install it in another folder"
+        )
 
 
 def check_address(address: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 import ray
 from ray._private import ray_constants
 
+from cluster import local
 from cotbert_core.errors import UserError
 from pipelines.runtime import ray_session
 from pipelines.runtime.auth_token import default_path
@@ -96,6 +98,15 @@ def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
             [here] = started
     assert (here["address"], here["token"], here["folder"]) == (address, None, None)
     assert here["loopback"] == dict.fromkeys(ray_session.LOOPBACK)
+
+
+def test_an_installation_whose_workers_would_never_start_is_refused(monkeypatch):
+    """Ray would wait for them without end."""
+    ray_session.check_installation()
+    monkeypatch.setattr(sys, "prefix", "/home/ann's/.venv")
+    for start in (ray_session.ray_session().__enter__, local.up):
+        with pytest.raises(UserError, match="starts no worker from a path with an"):
+            start()
 
 
 def test_what_a_cluster_objects_to_is_one_sentence():
