@@ -75,13 +75,15 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
 
 def _interrupted(stop: Stop, options: object, next_step: str = "") -> int:
     """Report what ended the command and how to continue it; return 128 + the signal."""
-    from pipelines.storage.output_folder import CONTINUE, is_unfinished  # slow imports
+    from pipelines.storage.output_folder import CONTINUE, is_unfinished, output_of  # slow
 
     number = stop.signal or signal.SIGINT
     how = "interrupted" if stop.signal is None else f"stopped by {number.name}"
-    usual = CONTINUE if is_unfinished(options) else "nothing half-written has its final name"
+    if not next_step:
+        unfinished = is_unfinished(output_of(options))
+        next_step = CONTINUE if unfinished else "nothing half-written has its final name"
     with suppress(OSError):  # SIGHUP: the terminal is gone
-        _fail(f"{how}; {next_step or usual}", 0)
+        _fail(f"{how}; {next_step}", 0)
     return 128 + number
 
 

@@ -15,11 +15,11 @@ def available_cores() -> int:
 
     A quota is rounded down, as by Ray, which would however offer no core at all below one.
     """
-    return max(1, min(len(os.sched_getaffinity(0)), math.floor(_quota())))
+    return max(1, int(min(len(os.sched_getaffinity(0)), _quota())))
 
 
 def _quota() -> float:
-    """Return the cores of the quota of this container, such as of `docker run --cpus`."""
+    """Return the cores of this container's quota, such as of `docker run --cpus`; inf for none."""
     with suppress(OSError, ValueError):  # cgroup v2; ValueError: "max", no quota
         share, period = map(int, (CGROUPS / "cpu.max").read_text().split())
         return share / period
@@ -28,4 +28,4 @@ def _quota() -> float:
         period = int((CGROUPS / "cpu" / "cpu.cfs_period_us").read_text())
         if share > 0:
             return share / period
-    return float(len(os.sched_getaffinity(0)))
+    return math.inf

@@ -204,9 +204,8 @@ def _silence(log: Path | None) -> Iterator[None]:
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
-            if log is not None:
-                written.seek(0)
-                write_lines(log, written.read().decode(errors="replace"))
+            written.seek(0)
+            _write(log, written.read().decode(errors="replace"))
 
 
 def _write(log: Path | None, text: str) -> None:

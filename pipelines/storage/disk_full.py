@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.messages.full_disk import means_full_disk
-from pipelines.storage.output_folder import AGAIN, CONTINUE, is_unfinished
+from pipelines.storage.output_folder import AGAIN, CONTINUE, is_unfinished, output_of
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -27,14 +27,14 @@ def disk_full(error: BaseException, options: object) -> str | None:
     full = [one for one in chain(error) if means_full_disk(one)]
     if not full:
         return None
-    output = _output(options)
+    output = output_of(options)
     named = [str(name) for one in full if (name := getattr(one, "filename", None))]
     place = _existing(Path(named[0])) if named else _fullest(output)
     usage = shutil.disk_usage(place)
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
-        f"free some space there, then {CONTINUE if is_unfinished(options) else AGAIN}"
+        f"free some space there, then {CONTINUE if is_unfinished(output) else AGAIN}"
     )
 
 
@@ -69,11 +69,6 @@ def file_system(place: Path) -> str:
         if place.is_relative_to(mount) and len(mount) >= len(found[0]):
             found = (mount, kind)
     return f"{found[1]} at {found[0]}" if found[0] else "its file system"
-
-
-def _output(options: object) -> Path | None:
-    output = getattr(options, "output", None)
-    return Path(output).expanduser().absolute() if output else None
 
 
 def _fullest(output: Path | None) -> Path:

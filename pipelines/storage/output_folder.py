@@ -93,14 +93,18 @@ def check_writable(path: Path) -> None:
         )
 
 
-def is_unfinished(options: object) -> bool:
-    """Return whether the output of a command's options holds what the same command continues."""
+def output_of(options: object) -> Path | None:
+    """Return the absolute output of a command's options, None if it has none."""
     output = getattr(options, "output", None)
-    if not output:
+    return Path(output).expanduser().absolute() if output else None
+
+
+def is_unfinished(output: Path | None) -> bool:
+    """Return whether an output (absolute) holds what the same command continues."""
+    if output is None:
         return False
-    path = Path(output).expanduser().absolute()
-    begun = (path / SETTINGS_FILE).is_file() and not (path / RESULT_FILE).is_file()
-    return begun or path.with_name(path.name + ".partial").exists()
+    begun = (output / SETTINGS_FILE).is_file() and not (output / RESULT_FILE).is_file()
+    return begun or output.with_name(output.name + ".partial").exists()
 
 
 def check_output(

@@ -29,7 +29,7 @@ from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
-from pipelines.storage.output_folder import QUEUE_FILES, RUN_FILE, changed_settings
+from pipelines.storage.output_folder import CONTINUE, QUEUE_FILES, RUN_FILE, changed_settings
 
 RECORD_FILE = "record.json"
 
@@ -73,7 +73,7 @@ def resumable_output(
             if not _holds_work(partial) or (isinstance(error, UserError) and not paid):
                 shutil.rmtree(partial, ignore_errors=True)
             elif isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt("give the same command again to continue") from None
+                raise KeyboardInterrupt(CONTINUE) from None
             raise
         shutil.rmtree(work.scratch, ignore_errors=True)
         if output.exists():

@@ -19,6 +19,7 @@ from pipelines.runtime import ray_private
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
 from pipelines.runtime.worker_resources import cpus_per_worker
+from pipelines.storage.output_folder import CONTINUE
 from pipelines.training.failures import cause, is_loss, lacked_resources
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 from pipelines.training.training_run import CHECKPOINTS, TrainingRun
@@ -63,7 +64,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
             return
         # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
         except (SystemExit, KeyboardInterrupt):
-            raise KeyboardInterrupt("give the same command again to continue") from None
+            raise KeyboardInterrupt(CONTINUE) from None
         except _errors_of_workers() as error:
             ray_private.release_cores(messages)
             if lacked_resources(error):  # the workers did not start, so no worker was lost

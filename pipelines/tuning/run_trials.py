@@ -19,7 +19,7 @@ from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import only_in_log
-from pipelines.storage.output_folder import earlier_run
+from pipelines.storage.output_folder import CONTINUE, earlier_run
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.asha import CooperativeASHA
@@ -53,7 +53,7 @@ def run_trials(
         _fit(sweep, plan, dev, steps, stopping, max_concurrent)
     except KeyboardInterrupt:
         _end_trials(folder)
-        raise KeyboardInterrupt("give the same command again to continue") from None
+        raise KeyboardInterrupt(CONTINUE) from None
     shutil.rmtree(folder.parent / TUNE_FOLDER, ignore_errors=True)
 
 
