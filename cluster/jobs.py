@@ -24,8 +24,8 @@ from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.runtime.progress import say
+from pipelines.runtime.training_capacity import MAY_GROW
 from pipelines.storage.paths import SUBMITTED_FROM
-from pipelines.training.resources import MAY_GROW
 
 # Commands that are not submitted.
 LOCAL = ("cluster", "submit")

@@ -22,18 +22,18 @@ from pipelines.comparing.rows import (
     with_differences,
 )
 from pipelines.comparing.untrained import check_readout
-from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.reports import compare_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
 from pipelines.training.inputs import check_inputs
-from pipelines.training.resources import check_capacity
+from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.worker_process import worker_process
 
 

@@ -26,8 +26,8 @@ from pipelines.runtime.cores import available_cores
 from pipelines.runtime.ending import REPORT_FILE, places, typed
 from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.training_capacity import gpus_there
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
-from pipelines.training.resources import gpus_there
 
 # CoT-BERT as published, and a sentence with the rest of its document as its positive: after ten
 # steps they found 44 % and 54 % of the dev queries first. `cotbert adapt` tries all candidates.

@@ -17,7 +17,6 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.shuffle_windows import window_rows
-from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
@@ -25,6 +24,7 @@ from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     CORES,
@@ -46,9 +46,9 @@ from pipelines.training.dev_sets import (
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
+from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_rows
-from pipelines.training.resources import check_capacity
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
 from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess

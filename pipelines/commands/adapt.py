@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pipelines.adapting.options import AdaptOptions
 from pipelines.options import shared
-from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.progress import print_output
+from pipelines.training.kept_files import KeptFiles
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from cotbert_core.errors import UserError
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import SCORES, Option
-from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
+from pipelines.training.kept_files import KeptFiles
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
-from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
+from pipelines.training.kept_files import KeptFiles
 
 if TYPE_CHECKING:  # torch would slow --help
     from pipelines.pretraining.new_encoder import NewEncoder

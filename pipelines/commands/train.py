@@ -10,9 +10,9 @@ from pipelines.commands.printing import print_facts
 from pipelines.commands.training import TrainingOptions, comparison
 from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
-from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
+from pipelines.training.kept_files import KeptFiles
 
 PROFILE = Option(
     "time the sections and operators of two steps, and trace them, in DIR/profile", group=TRAINING

@@ -18,10 +18,10 @@ from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.runtime import ray_private
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
+from pipelines.runtime.training_capacity import gpus_there, takes_gpus, workers_now
 from pipelines.runtime.worker_resources import cpus_per_worker
 from pipelines.storage.output_folder import CONTINUE
 from pipelines.training.failures import cause, is_loss, lacked_resources
-from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 from pipelines.training.training_run import CHECKPOINTS, TrainingRun
 from pipelines.training.worker_process import WorkerError, WorkerProcess, worker_process
 

@@ -14,9 +14,9 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
+from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.training.documents import check_documents, document_notes, training_rows
-from pipelines.training.resources import check_capacity
 from pipelines.training.sentence_length import cut_notes
 
 

@@ -19,9 +19,9 @@ from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import only_in_log
+from pipelines.runtime.training_capacity import gpus_there, takes_gpus
 from pipelines.storage.output_folder import CONTINUE, earlier_run
 from pipelines.training.dev_sets import DevSets
-from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.asha import CooperativeASHA
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.plan_searcher import PlanSearcher

@@ -13,8 +13,8 @@ from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from pipelines.cli import _given as parse
 from pipelines.cli import main
+from pipelines.runtime.training_capacity import MAY_GROW
 from pipelines.storage.paths import SUBMITTED_FROM
-from pipelines.training.resources import MAY_GROW
 
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 

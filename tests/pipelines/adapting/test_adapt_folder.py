@@ -13,9 +13,9 @@ from pipelines import adapt as job
 from pipelines.adapting.job_record import record
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
-from pipelines.options.kept_files import MODEL_ALONE
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
+from pipelines.training.kept_files import MODEL_ALONE
 
 
 @pytest.fixture
