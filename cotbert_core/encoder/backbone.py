@@ -30,8 +30,9 @@ PLAIN_TOKENIZER = "plain_tokenizer"
 # depend on the padding, and XLM and FlauBERT count positions from 0 although they have padding_idx.
 SUPPORTED = (
     *("albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert"),
-    *("electra", "ernie", "gte", "jina_embeddings_v3", "megatron-bert", "modernbert", "mpnet"),
-    *("nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"),
+    *("electra", "ernie", "eurobert", "gte", "jina_embeddings_v3", "megatron-bert", "modernbert"),
+    *("mpnet", "nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "roformer"),
+    *("xlm-roberta", "xlm-roberta-xl"),
 )
 # Maximum tokens of a forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in
 # fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache).
@@ -108,8 +109,17 @@ class Backbone:
 
 
 def _position_start(model: Any) -> int:
-    padding = getattr(model.embeddings, "padding_idx", None)
-    return 0 if padding is None else int(padding) + 1
+    padding = position_padding(model)
+    return 0 if padding is None else padding + 1
+
+
+def position_padding(model: Any) -> int | None:
+    """Return the position id of padding, which the others follow (RoBERTa); None if there is none.
+
+    EuroBERT has no `embeddings`, since its positions are rotary.
+    """
+    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
+    return None if padding is None else int(padding)
 
 
 def _max_tokens(model: Any) -> int:

@@ -49,9 +49,12 @@ class Dropout(nn.Dropout):
 def replace_dropout(model: nn.Module, rate: float | None = None) -> None:
     """Replace every nn.Dropout in a model with `Dropout`, at its own rate or at this one.
 
-    The model's config keeps its rates, so a saved model trains later as the original does.
+    The attention of some families has a number instead, which only a given rate replaces. The
+    model's config keeps its rates, so a saved model trains later as the original does.
     """
     for module in model.modules():
+        if rate is not None and _attention_rate(module) is not None:
+            module.attention_dropout = rate
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 p = child.p if rate is None else rate
@@ -60,4 +63,13 @@ def replace_dropout(model: nn.Module, rate: float | None = None) -> None:
 
 def has_dropout(model: nn.Module) -> bool:
     """Return whether two passes of a model in training mode can differ."""
-    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+    return any(
+        module.p > 0 if isinstance(module, nn.Dropout) else _attention_rate(module)
+        for module in model.modules()
+    )
+
+
+def _attention_rate(module: nn.Module) -> float | None:
+    """Return the rate that the attention of, for instance, EuroBERT has; None for other modules."""
+    rate = getattr(module, "attention_dropout", None)
+    return float(rate) if isinstance(rate, (int, float)) else None

@@ -203,7 +203,8 @@ def _erased(model: Any, batch: EncoderBatch, width: int) -> Iterator[None]:
         features = batch.features[:, None]
     else:
         features = batch.features.repeat_interleave(batch.lengths, 0, output_size=width)[None]
-    hook = model.embeddings.register_forward_hook(
+    embeddings = getattr(model, "embeddings", None) or model.embed_tokens  # EuroBERT's
+    hook = embeddings.register_forward_hook(
         lambda _, __, embedded: embedded * features.to(embedded.dtype)
     )
     try:

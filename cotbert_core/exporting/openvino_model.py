@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from cotbert_core.choices import Backend
+from cotbert_core.encoder.backbone import position_padding
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError, require_packages
@@ -95,8 +96,7 @@ class OpenVinoModel(nn.Module):
         self.config: Any = model.config
         self.device = torch.device("cpu")
         # Backbone.position_start reads padding_idx.
-        padding = getattr(model.embeddings, "padding_idx", None)
-        self.embeddings: Any = SimpleNamespace(padding_idx=padding)
+        self.embeddings: Any = SimpleNamespace(padding_idx=position_padding(model))
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # on the CPU
         self._compiled = _compile(graph, precision, torch.get_num_threads())
         self._own = threading.local()

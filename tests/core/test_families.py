@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
+from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
@@ -26,7 +27,10 @@ FAMILIES = dict.fromkeys(sorted({*SUPPORTED} - {"bert", "roberta"}), SMALL) | {
     "deberta-v2": {**SMALL, "relative_attention": True},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
     "electra": {**SMALL, "embedding_size": 16},
-    **{name: {**SMALL, "max_position_embeddings": 128} for name in ("gte", "jina_embeddings_v3")},
+    **{
+        name: {**SMALL, "max_position_embeddings": 128}
+        for name in ("eurobert", "gte", "jina_embeddings_v3")
+    },
     "modernbert": {
         **WIDE,
         "num_hidden_layers": 3,
@@ -58,10 +62,20 @@ def test_each_family_is_opened_on_a_gpu(folder, monkeypatch):
     monkeypatch.setattr(devices, "_chosen", None)
     with pretended_gpu():
         backbone = load_backbone(folder)
-    lacks = ("deberta", "deberta-v2", "megatron-bert", "mpnet", "rembert")
+    lacks = ("deberta", "deberta-v2", "megatron-bert", "mpnet", "rembert", "roformer")
     attention = "eager" if backbone.model.config.model_type in lacks else "sdpa"
     expected = (pretend_gpu.CUDA, attention)
     assert (backbone.device, backbone.attention) == expected
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_dropout_replaces_every_rate_of_the_family(folder, rate):
+    model = load_backbone(folder, dropout=rate).model.train()
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        first, second = (model(input_ids=ids).last_hidden_state for _ in range(2))
+    assert torch.equal(first, second) is (rate == 0)
+    assert has_dropout(model) is (rate > 0)
 
 
 def test_vectors_are_the_mean_of_transformers_last_layer(folder, sentences):
@@ -96,9 +110,12 @@ def test_a_step_trains_the_encoder_and_other_libraries_read_it(
         np.testing.assert_allclose(vectors, after, atol=1e-5)
 
 
-@pytest.mark.parametrize("folder", ["albert"], indirect=True)
-@pytest.mark.parametrize("name", ["consert", "pcl"])
-def test_smaller_embeddings_and_a_pooler_of_one_layer(folder, sentences, tiny_settings, name):
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("albert", "consert"), ("albert", "pcl"), ("eurobert", "consert")],
+    indirect=["folder"],
+)
+def test_embeddings_and_a_pooler_unlike_berts(folder, sentences, tiny_settings, name):
     method = build_method(load_backbone(folder), tiny_settings(folder, METHODS[name]))
     if name == "pcl":
         assert torch.equal(method.pooler.dense.weight, method.encoder.pooler.weight)
