@@ -14,7 +14,6 @@ import copy
 import os
 import re
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -134,27 +133,34 @@ def template_tokenizer(encoder: SavedEncoder, bound: BoundTemplate) -> tuple[Any
 
 
 def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
-    """Return a normaliser that folds white space and adds the full stop and the leading blank."""
+    """Return a normaliser that folds white space and adds the full stop and the leading blank.
+
+    The library also applies it to each word that was added to the vocabulary, which it then looks
+    for: it must not change them.
+    """
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
+    words = [re.escape(token.content) for token in encoder.backbone.tokenizer.added_words]
+    prompts = [re.escape(p.strip()) for p in encoder.prompts.values() if p.strip()]
     if encoder.pooling.full_stop:
         # A prompt alone stays as it is: the text after it is empty.
-        prompts = "".join(rf"(?<!\A{re.escape(p.strip())})" for p in encoder.prompts.values() if p)
-        steps.append(normalizers.Replace(Regex(prompts + FULL_STOP_PLACE), "."))
+        alone = "".join(rf"(?<!\A{text})" for text in (*prompts, *words))
+        steps.append(normalizers.Replace(Regex(alone + FULL_STOP_PLACE), "."))
     if encoder.pooling.leading_blank and is_byte_level(backend):
-        steps += _leading_blank(encoder.prompts)
+        steps += _leading_blank(prompts, words)
     if backend.normalizer is not None:
         steps.append(backend.normalizer)
     return normalizers.Sequence(steps)
 
 
-def _leading_blank(prompts: Mapping[str, str]) -> list[Any]:
+def _leading_blank(prompts: list[str], words: list[str]) -> list[Any]:
     """Return normalisers that put a blank before a text, unless it begins with a prompt, whose
-    first token has none."""
-    starts = [re.escape(prompt.strip()) for prompt in prompts.values() if prompt.strip()]
+    first token has none, or is an added word; both are patterns."""
     blank = normalizers.Prepend(" ")
-    if not starts:
+    without = [rf"(?:{'|'.join(prompts)})(?: |\z)"] if prompts else []
+    without += [rf"(?:{'|'.join(words)})\z"] if words else []
+    if not without:
         return [blank]
-    return [blank, normalizers.Replace(Regex(rf"\A (?=(?:{'|'.join(starts)})(?: |\z))"), "")]
+    return [blank, normalizers.Replace(Regex(rf"\A (?={'|'.join(without)})"), "")]
 
 
 def _template_processor(backend: Tokenizer, before: list[int], after: list[int]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tokenizers import AddedToken
+
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
@@ -58,6 +60,8 @@ class SavedEncoder:
         folded = (" ".join(prompt.split()) == prompt.strip() for prompt in self.prompts.values())
         if self.backbone.tokenizer.byte_level and not all(folded):
             missing.append("a prompt has white space that its tokenizer folds")
+        if not all(_is_kept(token) for token in self.backbone.tokenizer.added_words):
+            missing.append("a word that was added to its vocabulary is found before texts change")
         if self.pooling.last:
             missing.append("its trained tokens stand where a word of a text occurs last")
         if prefix_length(self.backbone.model):
@@ -74,3 +78,8 @@ class SavedEncoder:
         if self.prompts.get(DOCUMENT):
             return "its texts have another prompt than its queries"
         return "its vector goes through a head" if self.head is not None else None
+
+
+def _is_kept(token: AddedToken) -> bool:
+    """Return whether a word that was added to a vocabulary is found in normalised texts."""
+    return token.normalized and token.content == " ".join(token.content.split())

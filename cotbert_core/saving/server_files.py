@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from cotbert_core.encoder.sentence_transformers_pooling import POOLING_MODES
 from cotbert_core.files import read_json, write_json
+from cotbert_core.templates.tokenizing import without_special_pieces
 
 SERVERS_POOLING = "1_Pooling"
 # vLLM, like other programs that use `architectures`, refuses an unknown name and shows it;
@@ -85,16 +86,19 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 def without_special_tokens(rules: dict[str, Any]) -> dict[str, Any]:
     """Return the rules of tokenizer.json without special tokens that it would find in a text.
 
-    The template is added by ids and does not need them. Their ids stay valid: missing ones are
-    added to a vocabulary that is a table (WordPiece, BPE). A Unigram vocabulary is a list with
-    scores, so a token that it lacks stays a special token.
+    The template is added by ids and does not need them. The ids of all added tokens stay valid:
+    missing ones are added to a vocabulary that is a table (WordPiece, BPE). A Unigram vocabulary is
+    a list with scores, so a token that it lacks stays an added one. Runs of blanks, which
+    ModernBERT has, go too: a text has none left, and normalised they would be empty and match
+    between all letters.
     """
-    vocabulary = rules["model"]["vocab"]
-    special = [token for token in rules["added_tokens"] if token["special"]]
+    added, vocabulary = rules["added_tokens"], rules["model"]["vocab"]
     if isinstance(vocabulary, dict):
-        vocabulary = vocabulary | {token["content"]: token["id"] for token in special}
+        vocabulary = vocabulary | {token["content"]: token["id"] for token in added}
+        rules = rules | {"model": rules["model"] | {"vocab": vocabulary}}
         entries = set(vocabulary)
     else:
-        entries = {piece for piece, _ in vocabulary}
-    kept = [t for t in rules["added_tokens"] if not t["special"] or t["content"] not in entries]
-    return rules | {"added_tokens": kept, "model": rules["model"] | {"vocab": vocabulary}}
+        rules, entries = without_special_pieces(rules), {piece for piece, _ in vocabulary}
+    words = [not token["special"] and token["content"].strip() for token in added]
+    kept = [t for t, word in zip(added, words, strict=True) if word or t["content"] not in entries]
+    return rules | {"added_tokens": kept}

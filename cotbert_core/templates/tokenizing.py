@@ -1,6 +1,7 @@
 """Tokenizing sentences without special tokens and without a template.
 
-"[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
+"[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off, and
+a Unigram vocabulary (XLM-R), which has them as pieces, never finds them.
 For a byte-level tokenizer a sentence that goes into a template gets a leading blank, as in
 "' [X] '"; the papers' code has that blank in evaluation but not in training. An empty sentence gets
 the blank only with `empty_blank`: a tokenizer.json cannot express that.
@@ -9,10 +10,11 @@ the blank only with `empty_blank`: a tokenizer.json cannot express that.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, models
 
 from cotbert_core.errors import UserError
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
@@ -20,17 +22,25 @@ from cotbert_core.templates.ragged_ids import Ragged, concatenate
 # Number of characters that are tokenized together: the backend needs 200 to 600 bytes for each of
 # them until the ids are copied. 8,192 sentences have 1 million.
 CHARACTERS = 2 << 20
+# A score with which a piece is never found: those of real pieces are above -30.
+NEVER = -1e4
 
 
 class PlainTokenizer:
     """A tokenizer made from JSON text, which needs neither torch nor transformers."""
 
     def __init__(self, tokenizer_json: str) -> None:
-        self._backend = Tokenizer.from_str(tokenizer_json)
-        self._backend.no_truncation()
-        self._backend.no_padding()
-        self._backend.encode_special_tokens = True
-        self._blank = " " if is_byte_level(self._backend) else ""
+        backend = Tokenizer.from_str(tokenizer_json)
+        backend.no_truncation()
+        backend.no_padding()
+        self.json = str(backend.to_str())
+        """The rules as they are, by which tokenizers are compared."""
+        if isinstance(backend.model, models.Unigram):
+            rules = without_special_pieces(json.loads(self.json))
+            backend = Tokenizer.from_str(json.dumps(rules))
+        backend.encode_special_tokens = True
+        self._backend = backend
+        self._blank = " " if is_byte_level(backend) else ""
 
     def __call__(
         self,
@@ -66,10 +76,6 @@ class PlainTokenizer:
         return normalizer is not None and "A" not in normalizer.normalize_str("A")
 
     @property
-    def json(self) -> str:
-        return str(self._backend.to_str())
-
-    @property
     def hash(self) -> str:
         """A short digest of vocabulary and rules; encoders with the same one can share a corpus."""
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
@@ -98,6 +104,23 @@ class SentenceTokenizer(PlainTokenizer):
             )
         super().__init__(tokenizer.backend_tokenizer.to_str())
         self.hf = tokenizer
+
+    @property
+    def added_words(self) -> list[AddedToken]:
+        """The tokens that were added to the vocabulary, without special tokens and blanks."""
+        added = self.hf.backend_tokenizer.get_added_tokens_decoder().values()
+        return [token for token in added if not token.special and token.content.strip()]
+
+
+def without_special_pieces(rules: dict[str, Any]) -> dict[str, Any]:
+    """Return the rules of a Unigram tokenizer, which then find no special token in a text.
+
+    transformers writes them into the list of pieces with the best score, 0; sentencepiece itself
+    never finds them.
+    """
+    special = {token["content"] for token in rules["added_tokens"] if token["special"]}
+    pieces = [[p, NEVER if p in special else score] for p, score in rules["model"]["vocab"]]
+    return rules | {"model": rules["model"] | {"vocab": pieces}}
 
 
 def is_byte_level(backend: Tokenizer) -> bool:
