@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from pipelines.storage.paths import absolute_store
+
 PACKAGES = ("cluster", "cotbert_core", "pipelines", "tune_spaces")
 # Code and the few data files in the packages, such as the built-in pairs.
 ENDINGS = (".py", ".tsv", ".typed")
@@ -17,13 +19,9 @@ PASSED = (
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",
     "HF_TOKEN",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-    "MLFLOW_TRACKING_URI",
-    "MLFLOW_TRACKING_USERNAME",
     "OPENAI_API_KEY",
 )
-PASSED_PREFIX = "AWS_"
+PASSED_PREFIXES = ("AWS_", "MLFLOW_TRACKING_")
 # Variables that name files of the submitting machine; the cluster has its own files or a role.
 NOT_PASSED = (
     "AWS_CA_BUNDLE",
@@ -31,6 +29,8 @@ NOT_PASSED = (
     "AWS_PROFILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "MLFLOW_TRACKING_SERVER_CERT_PATH",
 )
 
 
@@ -59,7 +59,8 @@ def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ())
     return {
         name: value
         for name, value in environment.items()
-        if value and (name in wanted or (name.startswith(PASSED_PREFIX) and name not in NOT_PASSED))
+        if value
+        and (name in wanted or (name.startswith(PASSED_PREFIXES) and name not in NOT_PASSED))
     }
 
 
@@ -68,7 +69,6 @@ def absolute_variables(variables: Mapping[str, str]) -> dict[str, str]:
     absolute = dict(variables)
     if "COTBERT_CACHE" in absolute:
         absolute["COTBERT_CACHE"] = os.path.abspath(absolute["COTBERT_CACHE"])
-    scheme, slashes, path = absolute.get("MLFLOW_TRACKING_URI", "").partition(":///")
-    if scheme == "sqlite" and slashes and path and not os.path.isabs(path):
-        absolute["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.path.abspath(path)}"
+    if "MLFLOW_TRACKING_URI" in absolute:
+        absolute["MLFLOW_TRACKING_URI"] = absolute_store(absolute["MLFLOW_TRACKING_URI"])
     return absolute

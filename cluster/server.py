@@ -89,7 +89,9 @@ class JobServer:
             return UserError(f"the cluster at {self.address} requires a token: {place}")
         if status == 403:
             return UserError(f"the cluster at {self.address} rejects the token: {place}")
-        return UserError(
+        # A proxy answers 502 or 503 for a server that may come back.
+        kind = NoAnswerError if status >= 500 else UserError
+        return kind(
             f"the server at {self.address} answers with status {status}: check that it is a Ray "
             "cluster's job server, and its logs"
         )

@@ -199,13 +199,17 @@ def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
     begun = (output / SETTINGS_FILE).is_file()
+    if begun and "space" not in read_json(output / SETTINGS_FILE):
+        raise UserError(f"output {str(output)!r} holds the files of another job: give a new folder")
     try:
         return open_output(output, "sweep", record, finished=_is_finished(output))
     except UserError as error:
         if not begun or not discard:
             raise UserError(f"{error}{', or --discard to delete it' * begun}") from None
     say(f"discarding the sweep in {output}")
-    shutil.rmtree(output)
+    folder = output.resolve()  # a link cannot be removed like a folder, and stays
+    shutil.rmtree(folder)
+    folder.mkdir()
     return open_output(output, "sweep", record)
 
 

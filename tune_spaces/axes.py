@@ -83,11 +83,16 @@ Axis = Choice | Range
 
 
 def grid(values: Iterable[Any]) -> Choice:
-    return Choice(tuple(values), grid=True)
+    return Choice(tuple(map(_plain, values)), grid=True)
 
 
 def choice(values: Iterable[Any]) -> Choice:
-    return Choice(tuple(values))
+    return Choice(tuple(map(_plain, values)))
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's numbers as Python's, since JSON has no others."""
+    return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
 
 
 def uniform(low: float, high: float) -> Range:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def _local_path(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text!r} is an address: give a path on a local disk or on storage that is mounted"
         )
-    return Path(text)
+    return Path(os.path.expanduser(text))  # a shell leaves the ~ of --output=~/runs to the program
 
 
 def add_arguments(

@@ -27,6 +27,8 @@ from pipelines.storage.output_folder import (
     UNTRACKED_FILE,
 )
 
+# The keys of the run's id in result.json; the second one is a sweep's.
+RUN_ID_KEYS = "mlflow_run_id", "mlflow_parent_run_id"
 # MLflow's limit of metrics in a batch.
 BATCH_METRICS = 1000
 
@@ -75,8 +77,9 @@ class OfflineQueue:
             write_text(file, run_id)
         if result.is_file():
             values = read_json(result)
-            if "mlflow_run_id" in values and values["mlflow_run_id"] is None:
-                write_json(result, values | {"mlflow_run_id": run_id})
+            unknown = [k for k in RUN_ID_KEYS if k in values and values[k] is None]
+            if unknown:
+                write_json(result, values | dict.fromkeys(unknown, run_id))
 
     def send_first(self, client: Any) -> int:
         """Send the first record, or the first batch, and return the number of records sent.

@@ -20,6 +20,7 @@ from typing import Any
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.recording.artifacts import RefusedError, send_artifact
+from pipelines.storage.paths import absolute_store
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
@@ -44,11 +45,11 @@ class UnknownRunError(Exception):
 
 
 def tracking_uri() -> str:
-    """Return MLFLOW_TRACKING_URI, or else a database in the current folder.
+    """Return MLFLOW_TRACKING_URI with an absolute path, or else a database in the current folder.
 
     The path is absolute, since workers have different current folders.
     """
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+    return absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
 
 
 def shown_uri() -> str:
@@ -209,28 +210,34 @@ def _log_model(client: Any, run_id: str, record: dict[str, Any]) -> None:
     """Add an encoder to the logged models of a run, once, without its files.
 
     record: name, folder, params and metrics of the encoder. A tag names the folder, which keeps the
-    files: a copy in the artifact store would double the disk usage.
+    files: a copy in the artifact store would double the disk usage. A model that an earlier call,
+    whose answer was lost, created is completed.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 
-    experiment = client.get_run(run_id).info.experiment_id
-    if client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1):
+    run = client.get_run(run_id)
+    if run.outputs and run.outputs.model_outputs:  # the last that is sent
         return
-    model = client.create_logged_model(
-        experiment,
-        name=record["name"],
-        source_run_id=run_id,
-        tags={"model_folder": record["folder"]},
-        params=record["params"],
-        model_type="sentence encoder",
-    )
+    experiment = run.info.experiment_id
+    found = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1)
+    if found:
+        model = found[0]
+    else:
+        model = client.create_logged_model(
+            experiment,
+            name=record["name"],
+            source_run_id=run_id,
+            tags={"model_folder": record["folder"]},
+            params=record["params"],
+            model_type="sentence encoder",
+        )
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=record["step"])])
     metrics = [
         Metric(name, value, record["time"], record["step"], model_id=model.model_id, run_id=run_id)
         for name, value in record["metrics"].items()
     ]
     client.log_batch(run_id, metrics=metrics)
+    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=record["step"])])
 
 
 def reason(error: BaseException) -> str:

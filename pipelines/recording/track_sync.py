@@ -43,8 +43,8 @@ class Synced:
 def track_sync(folder: Path) -> list[Synced]:
     """Send all waiting records below a folder, parent runs first, until the store fails.
 
-    If it fails, the last row has the error. Raises UserError if there are no waiting records, or if
-    the runs belong to another store.
+    If it fails, the last row has the error; so has the row of a run that belongs to another store,
+    whose records wait. Raises UserError if there are no waiting records.
     """
     queues = find_queues(folder)
     for queue in queues:
@@ -80,29 +80,34 @@ def check_links(folder: Path) -> None:
 
 
 def check_sent(rows: list[Synced]) -> None:
-    """Raise SyncError if the store failed."""
-    if rows and rows[-1].error is not None:
+    """Raise SyncError if the store failed, and UserError if runs belong to another one."""
+    last = rows[-1].error if rows else None
+    if last is not None and not isinstance(last, UnknownRunError):
         waiting = sum(row.waiting for row in rows)
         raise SyncError(
-            f"MLflow at {shown_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
-            "records still wait: give the same command again to send them"
+            f"MLflow at {shown_uri()} did not answer ({reason(last)}); {waiting} records still "
+            "wait: give the same command again to send them"
+        )
+    elsewhere = [row for row in rows if isinstance(row.error, UnknownRunError)]
+    if elsewhere:
+        folders = ", ".join(repr(str(row.folder)) for row in elsewhere)
+        raise UserError(
+            f"MLflow at {shown_uri()} is not the store of the runs in {folders} "
+            f"({elsewhere[0].error}): set MLFLOW_TRACKING_URI to the store where they began"
         )
 
 
 def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
-    client, error = None, None
+    client, error = None, None  # the error of a store that does not answer
     for queue in queues:
         run, sent, before = queue.first_run(), 0, len(queue.refused())
+        elsewhere: UnknownRunError | None = None
         try:
             client = client or (None if error else connect())
             while error is None and (count := queue.send_first(client)):
                 sent += count
         except UnknownRunError as unknown:
-            raise UserError(
-                f"MLflow at {shown_uri()} is not the store of the run in "
-                f"{str(queue.folder)!r} ({unknown}): set MLFLOW_TRACKING_URI to the store where "
-                "the run began"
-            ) from None
+            elsewhere = unknown
         except Exception as failure:  # the other records stay in the queue
             error = failure
         queue.write_run_id()
@@ -113,7 +118,8 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
             say(f"warning: {len(refused) - NAMED} more: see {queue.folder / REFUSED_FILE}")
         run_id = queue.keys().get(run) if is_key(run) else run
         count = len(refused)
-        yield Synced(queue.folder, run_id, sent - count, count, queue.waiting(), error)
+        failed = error or elsewhere
+        yield Synced(queue.folder, run_id, sent - count, count, queue.waiting(), failed)
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -97,28 +97,34 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
     messages = nullcontext() if verbose else ray_private.messages_to(partial(_write, log))
     with private as options, messages:
-        level = logging.INFO if verbose else logging.ERROR
-        with (
-            nullcontext() if verbose else _silence(log),
-            _cluster_errors(address),
-            restored_signal_handlers(),
-        ):
-            ray.init(
-                address=address,
-                job_config=ray_private.job_config(),
-                logging_level=level,
-                log_to_driver=verbose,
-                **options,
-            )
-        _quieten(verbose)
         try:
+            _init(address, verbose, log, options)
             yield
         finally:
             known = processes.ray_processes() if is_local else set()
             ray.shutdown()
-            # A worker that was still starting outlives Ray by a second and would recreate Ray's
-            # removed folders with mode 0777.
+            # A worker that was still starting outlives Ray by a second, and all processes outlive a
+            # Ray that did not start in time: they would recreate its removed folders, mode 0777.
             processes.kill(known)
+
+
+def _init(address: str, verbose: bool, log: Path | None, options: Mapping[str, Any]) -> None:
+    """Connect to a cluster, or start Ray. options: further ones of `ray.init`."""
+    import ray
+
+    with (
+        nullcontext() if verbose else _silence(log),
+        _cluster_errors(address),
+        restored_signal_handlers(),
+    ):
+        ray.init(
+            address=address,
+            job_config=ray_private.job_config(),
+            logging_level=logging.INFO if verbose else logging.ERROR,
+            log_to_driver=verbose,
+            **options,
+        )
+    _quieten(verbose)
 
 
 @contextmanager

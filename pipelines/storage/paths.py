@@ -10,6 +10,8 @@ from cotbert_core.errors import UserError
 
 # The environment variable of a submitted job with the folder in which `cotbert submit` was called.
 SUBMITTED_FROM = "COTBERT_SUBMITTED_FROM"
+# The only address of MLflow without a colon that is no folder.
+DATABRICKS = "databricks"
 
 
 def cache_folder() -> Path:
@@ -17,6 +19,18 @@ def cache_folder() -> Path:
     if own := os.environ.get("COTBERT_CACHE"):
         return Path(own).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "cotbert"
+
+
+def absolute_store(address: str) -> str:
+    """Return an address of MLflow with its path made absolute: a SQLite database's or a folder's.
+
+    Trials and submitted jobs have other current folders.
+    """
+    for scheme in ("sqlite:///", "file:"):
+        path = address.removeprefix(scheme)
+        if path not in (address, "", ":memory:") and not path.startswith("/"):
+            return f"{scheme}{os.path.abspath(path)}"
+    return address if ":" in address or address == DATABRICKS else os.path.abspath(address)
 
 
 def enter_folder(paths: Iterable[Path]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import write_json, write_text
+from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.recording import tracking
@@ -59,9 +59,10 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
     choices = _choices(options, backbone)
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
-    write_json(output / SETTINGS_FILE, settings)
-    ledger = TemplateLedger(output / TEMPLATES_FILE)
-    with tracking.tracked_run("search-template", _params(settings), output=output) as run:
+    tracked = tracking.tracked_run("search-template", _params(settings), output=output)
+    with tracked as run, atomic_folder(output) as folder:
+        write_json(folder / SETTINGS_FILE, settings)
+        ledger = TemplateLedger(folder / TEMPLATES_FILE)
         tokens = tokenize_pairs(backbone, pairs)
 
         def score(text: str) -> float:
@@ -72,12 +73,12 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
         if not math.isfinite(ledger[best]):
             raise RuntimeError("every template gives equal cosines for all pairs, so none is best")
         result = _result(settings, ledger, best, run.id)
-        write_text(output / TABLE_FILE, search_table(ledger.rows, best) + "\n")
+        write_text(folder / TABLE_FILE, search_table(ledger.rows, best) + "\n")
         run.tags({"best_template": best})
         run.metrics({"best_dev_spearman": result["dev_spearman"]})
         for name in (TABLE_FILE, TEMPLATES_FILE, SETTINGS_FILE):
-            run.artifact(output / name)
-        write_json(output / RESULT_FILE, result)
+            run.artifact(folder / name)
+        write_json(folder / RESULT_FILE, result)
     return result | {"rows": ledger.rows}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,9 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         action = super().on_trial_result(tune_controller, trial, result)
         if STEP in result:
             name, step = trial.config[TRIAL], int(result[STEP])
-            stops = action == TrialScheduler.STOP or name in self._stopping
+            # Equal vectors have no score, which no rung stops.
+            collapsed = step > 0 and math.isnan(result[DEV_SCORE])
+            stops = action == TrialScheduler.STOP or name in self._stopping or collapsed
             continues = not stops or step >= self._steps(name)
             answer_run(self._folder / name, step, continues=continues)
         return str(TrialScheduler.CONTINUE)

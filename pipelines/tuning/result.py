@@ -74,8 +74,9 @@ def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output
     if result["best"]:
         metric = metric_in(result)
         run.metrics({metric.name: result[metric.name]})
-        run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
-        run.tags({"best_trial": result["best"]["name"]})
+        # Tags, not params, which cannot change: a sweep that is continued may have another best.
+        best = {f"best.{k}": v for k, v in result["best"]["settings"].items()}
+        run.tags({"best_trial": result["best"]["name"], **best})
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
     page = output / REPORT_FILE
     write_sweep_report(page, result, published=space.published, source=space.source)

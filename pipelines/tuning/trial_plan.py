@@ -16,6 +16,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.training.inputs import with_absolute_encoders
 from tune_spaces import Space, axes_of, changes, size
 from tune_spaces.axes import Axis, Choice, Range
 
@@ -104,7 +105,7 @@ def trial_name(place: int, total: int) -> str:
 def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) -> TrainSettings:
     """Return the settings of a sample; UserError names the sample if they are invalid."""
     try:
-        return override(base, changes(space, sample))
+        return with_absolute_encoders(override(base, changes(space, sample)))
     except UserError as error:
         shown = ", ".join(f"{key}={value}" for key, value in sample.items())
         raise UserError(f"space {space.name} with {shown}: {error}") from None
@@ -138,13 +139,9 @@ def _product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _sample(axis: Axis, generator: np.random.RandomState) -> Any:
-    """Return a random value, sampled as Ray Tune does so that older sweeps keep their trials.
-
-    Numbers are Python numbers: numpy's do not survive JSON unchanged.
-    """
+    """Return a random value, sampled as Ray Tune does so that older sweeps keep their trials."""
     if isinstance(axis, Choice):
-        value = axis.values[generator.choice(np.arange(len(axis.values)), size=1)[0]]
-        return value.item() if isinstance(value, np.generic) else value
+        return axis.values[generator.choice(np.arange(len(axis.values)), size=1)[0]]
     first, last = axis.multiples
     if axis.whole:
         return int(_between(axis, first, last + 1, generator) * (axis.step or 1))

@@ -9,7 +9,7 @@ from urllib.request import proxy_bypass
 import pytest
 from job_server import FakeServer, answers
 
-from cluster.server import JobServer
+from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.runtime.auth_token import default_path, ensure_token, find_token
@@ -124,6 +124,11 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
 def test_another_server(refusal, responses, text):
     with FakeServer(responses) as fake:
         assert text in refusal(address=fake.url)
+
+
+def test_a_proxy_without_its_server_may_get_it_back(own_place):
+    with FakeServer({"/api/jobs/mine": (502, {})}) as fake, pytest.raises(NoAnswerError):
+        JobServer(fake.url).known_job("mine")
 
 
 def test_an_unknown_job(refusal):

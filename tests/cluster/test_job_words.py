@@ -84,7 +84,9 @@ def test_the_code_travels_and_nothing_else(tmp_path):
 def test_what_of_the_environment_is_passed_on(own_place):
     wanted = {"HF_TOKEN": "h", "AWS_ACCESS_KEY_ID": "a", "COTBERT_CACHE": "cache", "MY_KEY": "k"}
     wanted["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    wanted["MLFLOW_TRACKING_INSECURE_TLS"] = "true"
     others = {"AWS_PROFILE": "mine", "OPENAI_API_KEY": "", "PATH": "/bin"}
+    others["MLFLOW_TRACKING_SERVER_CERT_PATH"] = "mine.pem"
     passed = package.passed_variables(wanted | others, ("MY_KEY",))
     assert passed == wanted
     held = package.absolute_variables(passed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
@@ -69,6 +70,12 @@ def test_numbers_have_commas_and_no_needless_fraction():
     for (kind, default, unit), text in shown.items():
         one = Declared("n", Option("take", "N", unit=unit), kind, False, (), default)
         assert one.help == f"take (default: {text})"
+
+
+def test_a_tilde_that_the_shell_left_is_the_users_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    words = ["train", "cot-bert-base", "--corpus", "c.txt", "--output=~/runs/mine"]
+    assert build_parser().parse_args(words).output == Path("/home/me/runs/mine")
 
 
 def test_an_old_name_still_works_and_warns(capsys):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,6 +81,21 @@ def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started, mo
         "loopback": ray_session.LOOPBACK,
         "ip": "127.0.0.1",
     }
+
+
+@pytest.mark.usefixtures("started")
+def test_what_a_ray_that_does_not_start_in_time_has_begun_is_ended(monkeypatch):
+    begun = []
+
+    def init(**_):
+        sleep = "import time; time.sleep(60)  # a path with /ray/ in it"
+        begun.append(subprocess.Popen([sys.executable, "-c", sleep]))
+        raise RuntimeError("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RuntimeError, match="timed out"), ray_session.ray_session():
+        pytest.fail("there was a session")
+    assert begun[0].wait(timeout=5) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("wanted", "sent"), [(None, "0"), ("1", "1")])

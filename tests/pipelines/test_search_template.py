@@ -121,8 +121,23 @@ def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, cho
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
-    rows = written(tmp_path / "out")
-    assert {r["spearman"] for r in rows} == {None}
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stopped_search_is_begun_anew(unrecorded, tmp_path, choices, monkeypatch):
+    scores = iter([1.0, KeyboardInterrupt()])
+
+    def score(*rest):
+        value = next(scores, 2.0)
+        if isinstance(value, KeyboardInterrupt):
+            raise value
+        return value
+
+    monkeypatch.setattr(job, "score_template", score)
+    with pytest.raises(KeyboardInterrupt):
+        search_template(choices, tmp_path / "out")
+    assert search_template(choices, tmp_path / "out")["templates"] == 5
+    assert len(written(tmp_path / "out")) == 5
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):

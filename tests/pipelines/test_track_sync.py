@@ -12,6 +12,7 @@ from trainings import result_of, training
 from pipelines.cli import main
 from pipelines.recording import upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
+from pipelines.recording.store import create_record
 from pipelines.recording.tracking import tracked_run
 from pipelines.storage.output_folder import UNTRACKED_FILE
 
@@ -144,11 +145,14 @@ def test_a_server_that_comes_back_gets_all_without_a_command(
 
 @pytest.mark.real
 def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
-    box = OfflineQueue(tmp_path / "job")
+    box, later = OfflineQueue(tmp_path / "job"), OfflineQueue(tmp_path / "later")
     box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
+    later.add(create_record("train", None, {}))
     assert main(["track-sync", str(tmp_path)]) == 2
-    assert "set MLFLOW_TRACKING_URI to the store where the run began" in capsys.readouterr().err
-    assert box.waiting() == 1
+    captured = capsys.readouterr()
+    assert "set MLFLOW_TRACKING_URI to the store where they began" in captured.err
+    assert [line.split()[0] for line in captured.out.splitlines()[2:]] == ["job", "later"]
+    assert (box.waiting(), later.waiting()) == (1, 0)
 
 
 @pytest.mark.ray_local

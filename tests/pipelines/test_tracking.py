@@ -111,6 +111,27 @@ def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
     assert not (tmp_path / "mlflow.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("address", "absolute"),
+    [
+        ("sqlite:///mlflow.db", "sqlite:///{}/mlflow.db"),
+        ("sqlite:////other/mlflow.db", "sqlite:////other/mlflow.db"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("mlruns", "{}/mlruns"),
+        ("file:./mlruns", "file:{}/mlruns"),
+        ("file:///other", "file:///other"),
+        ("http://there:5000", "http://there:5000"),
+        ("databricks", "databricks"),
+    ],
+)
+def test_a_relative_store_is_the_same_one_in_a_trials_folder(
+    tmp_path, monkeypatch, address, absolute
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    assert tracking.tracking_uri() == absolute.format(tmp_path)
+
+
 def test_a_run_is_shown_under_its_parent(own_store):
     with tracked_run("quickstart", {}) as outer, tracked_run("train", {}, parent=outer.id) as inner:
         pass

@@ -148,7 +148,8 @@ def _check_runs(store, result, parent):
     info, data = runs[parent].info, runs[parent].data
     assert (info.run_name, info.status) == ("tune rates / sweep", "FINISHED")
     assert data.metrics["dev_spearman"] == result["dev_spearman"]
-    assert data.params.items() >= {("best.optimizer.learning_rate", "0.001"), ("search", "grid")}
+    assert data.params["search"] == "grid"
+    assert data.tags["best.optimizer.learning_rate"] == "0.001"
     for run_id, row in children.items():
         info, data, failed = runs[run_id].info, runs[run_id].data, row["status"] == "failed"
         rate = row["settings"]["optimizer.learning_rate"]
@@ -235,10 +236,24 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     with pytest.raises(UserError, match=message):
         job._open(output, other, discard=False)
     assert (output / "trials").is_dir()
-    job._open(output, other, discard=True)
+    (tmp_path / "link").symlink_to(output)
+    job._open(tmp_path / "link", other, discard=True)
     assert not (output / "trials").exists()
     assert read_json(output / "settings.json") == other
     assert "discarding the sweep in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_jobs_folder_is_never_discarded(tmp_path, finished):
+    from pipelines import tune as job
+
+    write_json(tmp_path / "settings.json", {"encoder": "e", "method": {"name": "simcse"}})
+    (tmp_path / "model").mkdir()
+    if finished:
+        write_json(tmp_path / "result.json", {"dev_spearman": 1.0})
+    with pytest.raises(UserError, match="holds the files of another job: give a new folder"):
+        job._open(tmp_path, {"space": "rates"}, discard=True)
+    assert (tmp_path / "model").is_dir()
 
 
 def test_ctrl_c_ends_the_runs_that_were_under_way(

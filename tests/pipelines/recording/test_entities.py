@@ -49,13 +49,28 @@ def test_a_run_has_its_corpus_its_model_once_and_a_description(own_store, tmp_pa
     assert "secret" not in shown
 
 
+def test_a_model_whose_creation_had_no_answer_is_completed(own_store):
+    values = {"params": {}, "metrics": {"dev_spearman": 71.5}, "step": 40, "time": 1}
+    record = {"kind": "model", "name": "m", "folder": "f", **values}
+    with tracked_run("train", {}) as run:
+        experiment = own_store.get_run(run.id).info.experiment_id
+        made = own_store.create_logged_model(experiment, name="m", source_run_id=run.id)
+        for _ in range(2):
+            send(own_store, run.id, record)
+    (model,) = own_store.search_logged_models([experiment])
+    assert model.model_id == made.model_id
+    assert [m.value for m in model.metrics] == [71.5]
+    (output,) = own_store.get_run(run.id).outputs.model_outputs
+    assert (output.model_id, output.step) == (made.model_id, 40)
+
+
 def test_a_server_without_logged_models_refuses_and_the_queue_goes_on():
     def answer(*_, **__):
         error = MlflowException("no such path")
         error.error_code = "ENDPOINT_NOT_FOUND"
         raise error
 
-    run = SimpleNamespace(info=SimpleNamespace(experiment_id="1"))
+    run = SimpleNamespace(info=SimpleNamespace(experiment_id="1"), outputs=None)
     old = SimpleNamespace(get_run=lambda _: run, search_logged_models=answer)
     record = {"kind": "model", "name": "m", "folder": "f", "params": {}, "metrics": {}, "step": 0}
     with pytest.raises(RefusedError, match="no such path"):

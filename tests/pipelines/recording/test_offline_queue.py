@@ -9,6 +9,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
+from cotbert_core.files import read_json, write_json
 from pipelines.recording import tracking, upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import KEY_TAG, create_record
@@ -134,6 +135,13 @@ def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(fake, run, down)
         fake.clock += 1.0
         run.metrics({"loss": 1.0}, round(fake.clock))
     assert 1000 * 0.07 < fake.tries * 4.0 < 1000 * 0.1
+
+
+@pytest.mark.parametrize("key", ["mlflow_run_id", "mlflow_parent_run_id"])
+def test_a_result_gets_the_id_of_its_run(tmp_path, key):
+    write_json(tmp_path / "result.json", {key: None, "best": 1})
+    OfflineQueue(tmp_path).record_run_id("local-1", "run0")
+    assert read_json(tmp_path / "result.json") == {key: "run0", "best": 1}
 
 
 def test_a_kill_between_sending_and_removing_repeats_the_same_calls(fake, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from ray import tune
 
@@ -11,6 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS, plan_trials, sampled_plan, samples_of
 from tune_spaces import Space
+from tune_spaces.axes import choice, grid
 
 BASE = RECIPES["cot-bert-base"]()
 GRID = Space(
@@ -76,6 +78,20 @@ def test_a_space_that_draws_the_seed_has_no_others():
     assert [t.settings.seed for t in plan_trials(space, BASE, None, (0,), 0)] == [3, 4]
     with pytest.raises(UserError, match="samples the seed itself: leave --seeds out"):
         plan_trials(space, BASE, None, (0, 1), 0)
+
+
+def test_an_encoder_of_a_sample_is_found_from_the_trials_folder(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    space = Space("which", "W.", "cot-bert-base", {"encoder": tune.grid_search(["mine"])})
+    (trial,) = plan_trials(space, BASE, None, (0,), 0)
+    assert trial.settings.encoder == str(tmp_path / "mine")
+
+
+def test_numbers_of_numpy_become_json():
+    axes = {"batch_size": grid(np.arange(64, 129, 64)), "seed": choice(np.array([3]))}
+    samples = samples_of(Space("numpy", "N.", "cot-bert-base", axes), None, 0)
+    assert json.dumps(samples) == '[{"batch_size": 64, "seed": 3}, {"batch_size": 128, "seed": 3}]'
 
 
 def test_a_sample_that_makes_no_settings_is_named():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
-import ray
 from left_trials import leave_trial
 
 from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
+from pipelines.runtime.placement import Node
+from pipelines.runtime.training_capacity import worker_capacity
 from pipelines.training.early_stopping import should_continue
+from pipelines.tuning import run_trials
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import _scheduler, allocate_resources
 from pipelines.tuning.trial_plan import Trial, TrialPlan
@@ -95,32 +98,59 @@ def test_a_trial_that_was_killed_before_it_was_stopped_stops_at_its_next_check(t
         assert should_continue(tmp_path / name, 2, wait=0) is continues
 
 
+@pytest.fixture
+def nodes(monkeypatch):
+    """Let the session's live nodes be these."""
+    return lambda *live: monkeypatch.setattr(run_trials, "live_nodes", lambda: list(live))
+
+
 @pytest.mark.parametrize(
     ("cluster", "workers", "cpus", "asked", "expected"),
     [
-        ({"CPU": 8}, 1, None, None, (1, None)),
-        ({"CPU": 8}, 1, None, 2, (2, 4)),
-        ({"CPU": 8}, 2, 2, None, (2, 2)),
-        ({"CPU": 8}, 2, 2, 1, (1, 2)),
-        ({"CPU": 8, "GPU": 4}, 2, None, None, (2, None)),
-        ({"CPU": 2, "GPU": 1}, 2, None, None, (1, None)),
-        ({"CPU": 1}, 2, 1, None, (1, 1)),
+        ([Node(8)], 1, None, None, (1, None)),
+        ([Node(8)], 1, None, 2, (2, 4)),
+        ([Node(8)], 2, 2, None, (2, 2)),
+        ([Node(8)], 2, 2, 1, (1, 2)),
+        # A worker does not take cores of two nodes, nor a GPU's worker those of the others.
+        ([Node(8)] * 4, 1, None, 2, (2, 8)),
+        ([Node(8), Node(2)], 1, None, 2, (2, 4)),
+        ([Node(3), Node(3)], 1, 2, None, (2, 2)),
+        ([Node(32, 4)], 1, None, None, (4, 8)),
+        ([Node(8, 4)], 2, None, None, (2, 2)),
+        ([Node(8, 4)], 4, None, None, (1, None)),
+        ([Node(2, 1)], 2, None, None, (1, None)),
+        ([Node(1)], 2, 1, None, (1, 1)),
     ],
 )
-def test_trials_side_by_side_have_room(monkeypatch, cluster, workers, cpus, asked, expected):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster)
-    on_gpus = cluster.get("GPU", 0) >= workers
-    assert allocate_resources(workers, cpus, asked, on_gpus) == expected
+def test_trials_side_by_side_have_room(nodes, cluster, workers, cpus, asked, expected):
+    nodes(*cluster)
+    on_gpus = sum(node.gpus for node in cluster) >= workers
+    at_once, cores = allocate_resources(workers, cpus, asked, on_gpus)
+    assert (at_once, cores) == expected
+    assert (
+        cores is None
+        or at_once == 1
+        or (worker_capacity(cluster, cores, int(on_gpus)) >= at_once * workers)
+    )
     if on_gpus:  # gpus_per_worker=0
         assert allocate_resources(workers, cpus, asked) == (1, None)
 
 
 @pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
-def test_more_than_there_is_room_for_is_refused(monkeypatch, cpus, asked, room):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+def test_more_than_there_is_room_for_is_refused(nodes, cpus, asked, room):
+    nodes(Node(2))
     message = rf"max_concurrent is {asked} and the cluster has capacity for {room} t"
     with pytest.raises(UserError, match=message):
         allocate_resources(1, cpus, asked)
+
+
+def test_a_trial_without_a_score_is_stopped(tmp_path):
+    scheduler = judge(tmp_path)
+    trial = SimpleNamespace(trial_id="0000", config={"trial": "0000"})
+    scheduler.on_trial_add(None, trial)
+    for step, continues in ((0, True), (1, False)):
+        scheduler.on_trial_result(None, trial, {"step": step, "dev_score": math.nan})
+        assert should_continue(tmp_path / "0000", step, wait=0) is continues
 
 
 def test_faults_of_stopping_are_reported():
