@@ -5,10 +5,10 @@ one that finds the held-out documents best is averaged with the untouched encode
 the two becomes model/. Queries that can only confirm it then measure what was gained. If nothing
 beats the untouched encoder, or these queries do not confirm it, model/ is the untouched encoder.
 
-The output folder holds settings.json (written first), corpus/, baseline.json, with --pretrain
-pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/, evaluation.json,
-model/, report.html and, written last, result.json. The same command continues a job that was
-killed.
+The output folder holds settings.json (written first), inputs.json, corpus/, baseline.json, with
+--pretrain pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/,
+evaluation.json, model/, report.html and, written last, result.json. The same command continues a
+job that was killed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import absolute_name
+from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, override
@@ -43,7 +44,7 @@ from pipelines.adapting.final_model import (
     require_general_text,
     save_model,
 )
-from pipelines.adapting.job_record import about, params, record
+from pipelines.adapting.job_record import about, params, record, require_same_inputs
 from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
@@ -96,12 +97,14 @@ def adapt(
     parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
-    check_input(options.prepare_options())
+    stamps = check_input(options.prepare_options()).stamps
     require_general_text(options)
+    load_pooling_config(absolute_name(options.encoder))  # UserError for modules it does not read
     output = check_output(output, "adaptation", record(options))
     with locked_output(output):
         continues = (output / SETTINGS_FILE).is_file()
         open_output(output, "adaptation", record(options))
+        require_same_inputs(output, stamps, (output / CORPUS / RESULT_FILE).is_file())
         try:
             return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
         except UserError:

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.adapting.options import AdaptOptions
+
+# The stamp of each input file of corpus/. Adaptations of earlier versions have none.
+INPUTS_FILE = "inputs.json"
 
 
 def record(options: AdaptOptions) -> dict[str, Any]:
     """Return what a continued adaptation must have in common with the one that was started."""
     return {"job": "adapt", **option_record(options)}
+
+
+def require_same_inputs(output: Path, stamps: Mapping[str, list[int]], is_prepared: bool) -> None:
+    """Raise UserError if the corpus of an adaptation was prepared from other files.
+
+    stamps: [size, time] of each file, which are stored if the corpus is not prepared yet.
+    """
+    file, now = output / INPUTS_FILE, without_credentials(stamps)
+    if not is_prepared:
+        write_json(file, now)
+    before = read_json(file) if file.is_file() else now
+    if changed := sorted(k for k in {**before, **now} if before.get(k) != now.get(k)):
+        raise UserError(
+            f"the inputs have changed since the adaptation in {str(output)!r} was started "
+            f"({len(changed):,} in all, such as {changed[0]!r}): give a new folder"
+        )
 
 
 def option_record(options: AdaptOptions) -> dict[str, Any]:

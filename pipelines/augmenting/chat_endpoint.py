@@ -33,6 +33,8 @@ CHECK_SECONDS = 20.0
 LONGEST_RETRY_AFTER = 600.0
 # Status codes that are retried: a timeout, a conflict, a rate limit and faults of the server.
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
+# Values of finish_reason with which a text ends early, and would again, with the reason of the row.
+UNFINISHED = {"length": "cut_off", "content_filter": "content_filter"}
 # Status codes that are not retried, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
@@ -45,11 +47,13 @@ class StoppedError(RuntimeError):
 class Answer:
     """The answer to a request: a text, or None and the reason of the last failure.
 
-    tokens_in, tokens_out: numbers of tokens over all attempts.
+    unfinished: a value of UNFINISHED if the endpoint ended the text early, else "". tokens_in,
+    tokens_out: numbers of tokens over all attempts.
     """
 
     text: str | None
     reason: str = ""
+    unfinished: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
 
@@ -173,7 +177,7 @@ class ChatEndpoint:
             tokens_out = answer.tokens_out + latest.tokens_out
             answer = replace(latest, tokens_in=tokens_in, tokens_out=tokens_out)
             refused = response is not None and response.status_code not in (200, *RETRIED)
-            if answer.text is not None or refused or not retry.total:
+            if answer.text is not None or answer.unfinished or refused or not retry.total:
                 return answer
             retry = retry.increment()
             self.stop.wait(_retry_after(retry, response) or retry.get_backoff_time())
@@ -216,10 +220,13 @@ class ChatEndpoint:
         values = _object(self._hide_key(body, SHORTEST_TOKEN))
         usage = values.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        text = _content(values)
+        text, finish = _first_choice(values)
+        unfinished = UNFINISHED.get(finish, "")
+        reason = "an answer without a text" if text is None else ""
         return Answer(
-            text,
-            "" if text is not None else "an answer without a text",
+            None if unfinished else text,
+            f"finish_reason {finish}" if unfinished else reason,
+            unfinished,
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
         )
@@ -266,18 +273,19 @@ def _error_message(body: str) -> str:
     return " ".join(message.split())[:200] if isinstance(message, str) else ""
 
 
-def _content(values: dict[str, Any]) -> str | None:
-    """Return choices[0].message.content, or None if it is not a text.
+def _first_choice(values: dict[str, Any]) -> tuple[str | None, str]:
+    """Return message.content of choices[0], None if it is not a text, and its finish_reason.
 
     Lone surrogates, which JSON can escape and UTF-8 cannot encode, become question marks.
     """
     try:
-        content = values["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError):
-        return None
+        choice = values["choices"][0]
+        content, finish = choice["message"]["content"], str(choice.get("finish_reason"))
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return None, ""
     if not isinstance(content, str) or not content.strip():
-        return None
-    return content.encode(errors="replace").decode()
+        return None, finish
+    return content.encode(errors="replace").decode(), finish
 
 
 def _count(value: Any) -> int:

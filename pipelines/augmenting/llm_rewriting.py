@@ -108,28 +108,26 @@ class LlmRewriter:
         """Yield the rewrite of a row; unpaid failures are withheld until the endpoint answers."""
         paid = (answer.tokens_in, answer.tokens_out)
         self.budget.add(answer.tokens_in + answer.tokens_out)
-        if answer.text is not None:
-            self._failures = 0
-            yield [*self._take_unpaid(), Rewrite(number, answer.text, "", False, *paid)]
+        if answer.text is not None or answer.unfinished:
+            rewrite = Rewrite(number, answer.text, answer.unfinished, False, *paid)
+            yield [*self._take_unpaid(), rewrite]
             if self.budget.limit is not None and not answer.paid:
                 raise StoppedError(
                     "the endpoint does not report the tokens it used, so --budget-tokens cannot be "
                     "checked: leave it out"
                 )
-            return
-        if self.endpoint.stop.is_set():
+        elif self.endpoint.stop.is_set():
             return  # interrupted: the request may succeed when the job is continued
-        if self.options.on_failure == "stop":
+        elif self.options.on_failure == "stop":
             raise StoppedError(
                 f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: give the "
                 "same command again to continue"
             )
-        failed = Rewrite(number, None, FAILED, False, *paid)
-        if answer.paid:
-            yield [failed]
+        elif answer.paid:
+            yield [Rewrite(number, None, FAILED, False, *paid)]
         else:
-            self._unpaid.append(failed)
-        self._failures += 1
+            self._unpaid.append(Rewrite(number, None, FAILED))
+        self._failures = 0 if answer.text is not None else self._failures + 1
         if self._failures >= MOST_FAILURES:
             raise StoppedError(
                 f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): "

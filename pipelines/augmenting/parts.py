@@ -127,7 +127,7 @@ def with_rewrites(
         for fate, length in zip(fates, tokens.lengths, strict=True)
     ]
     first = ragged_column(table["input_ids"])
-    kept = np.array([fate is None for fate in fates])
+    kept = np.array([fate is None for fate in fates], bool)
     chosen = [text if ok else source for text, source, ok in zip(texts, sources, kept, strict=True)]
     # The tokens of sources come from the corpus.
     both = [tokens[n] if ok else first[n] for n, ok in enumerate(kept)]

@@ -7,7 +7,7 @@ to each sentence. The result for a row depends only on that row, however the inp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -19,7 +19,7 @@ from cotbert_core.errors import UserError
 from pipelines.cleaning.filters import Rule, filters_of
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
-from pipelines.cleaning.steps import STEPS
+from pipelines.cleaning.steps import STEPS, STEPS_BEFORE_SPLIT
 from pipelines.reading.bad_rows import PREFIXES
 
 
@@ -75,8 +75,9 @@ class Cleaner:
         work = _PartlyCleaned([list(column) for column in columns])
         if not all(map(all, columns)):
             work.drop(_is_empty)
+        steps = STEPS if self.options.split is None else STEPS_BEFORE_SPLIT
         for name in self.options.steps:
-            work.change(name)
+            work.change(name, steps[name])
         if self.options.split is not None:
             work.split(self.options.split)
         for rule in filters_of(self.options).values():
@@ -106,11 +107,11 @@ class _PartlyCleaned:
     def __post_init__(self) -> None:
         self.sentences = list(range(len(self.columns[0])))
 
-    def change(self, name: str) -> None:
+    def change(self, name: str, step: Callable[[str], str]) -> None:
         """Apply a step to every text; drop rows with a text that becomes empty."""
         emptied = 0
         for number, (prefix, before) in enumerate(zip(PREFIXES, self.columns, strict=False)):
-            after = list(map(STEPS[name], before))
+            after = list(map(step, before))
             # A step returns the same object if it changes nothing.
             different = sum(map(is_not, after, before))
             if different:

@@ -13,12 +13,16 @@ import html
 import re
 from html.entities import html5
 
-# Elements that separate words; the others can be inside a word: H<sub>2</sub>O.
+# Elements that separate sentences, and those that separate words; the others can be inside a word:
+# H<sub>2</sub>O.
 _BLOCKS = (
-    "address|article|aside|blockquote|body|br|caption|center|col|colgroup|dd|details|dialog|div|dl|"
-    "dt|fieldset|figcaption|figure|footer|form|gallery|h[1-6]|head|header|hr|html|iframe|img|input|"
-    "legend|li|main|menu|nav|object|ol|optgroup|option|p|picture|poem|pre|references|section|"
-    "select|source|summary|table|tbody|td|template|textarea|tfoot|th|thead|title|tr|ul|video"
+    "address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
+    "figcaption|figure|footer|form|gallery|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|p|"
+    "poem|pre|references|section|summary|table|tbody|tfoot|thead|title|tr|ul"
+)
+_SPACED = (
+    "col|colgroup|iframe|img|input|object|optgroup|option|picture|select|source|td|template|"
+    "textarea|th|video"
 )
 _INLINE = (
     "a|abbr|acronym|audio|b|bdi|bdo|big|button|canvas|cite|code|data|del|dfn|em|font|i|includeonly|"
@@ -31,7 +35,7 @@ _ATTRIBUTES = (
     rf"|(?i:{_FLAGS})(?=[\s/>])))*+"
 )
 # In one case, unlike the types of List<Object> and Optional<Address>.
-_NAMES = rf"({_BLOCKS}|{_BLOCKS.upper()})|{_INLINE}|{_INLINE.upper()}"
+_NAMES = rf"({_BLOCKS}|{_BLOCKS.upper()})|({_SPACED}|{_SPACED.upper()})|{_INLINE}|{_INLINE.upper()}"
 _TAG = re.compile(rf"</?(?:{_NAMES}){_ATTRIBUTES}\s*+/?>")
 # Elements without text of their own, and comments. One that is never closed stays; the search for
 # its end stops at the next one, because many of them would otherwise take quadratic time.
@@ -63,12 +67,17 @@ _LINE_MARK = re.compile(r"^(?:#{1,6}|\*) +(?=\S)", re.MULTILINE)
 _SUSPECT = re.compile(r"[<&\[*_~`]")
 
 
-def remove_markup(text: str) -> str:
-    """Return the text without markup; there may be double blanks in its place."""
+def remove_markup(text: str, between_blocks: str = " ") -> str:
+    """Return the text without markup; there may be double blanks in its place.
+
+    between_blocks: what is put in place of a tag that separates sentences.
+    """
     if not (_SUSPECT.search(text) or "''" in text or text.startswith("#") or "\n#" in text):
         return text
     if "<" in text:
-        text = _TAG.sub(_in_place_of_tag, _HIDDEN.sub("", text))
+        text = _TAG.sub(
+            lambda tag: between_blocks if tag[1] else " " if tag[2] else "", _HIDDEN.sub("", text)
+        )
     if "[" in text:
         text = _remove_links(text)
     text = _LINE_MARK.sub("", text)
@@ -78,10 +87,6 @@ def remove_markup(text: str) -> str:
             text = pattern.sub(r"\2", pattern.sub(r"\2", text))
     # Entities are decoded last, and only once: &lt;b&gt; is text about a tag.
     return _ENTITY.sub(_character, text) if "&" in text else text
-
-
-def _in_place_of_tag(tag: re.Match[str]) -> str:
-    return " " if tag[1] else ""
 
 
 def _remove_links(text: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 
 from pipelines.cleaning.markup import remove_markup
 
@@ -66,9 +67,12 @@ _UNDONE = (
 _QUOTED = re.compile(r'" ?([^"]*?) ?"')
 
 
-def markup(text: str) -> str:
-    """Remove HTML, Markdown and wiki marks, keep the marked text, decode entities."""
-    plain = remove_markup(text)
+def markup(text: str, between_blocks: str = " ") -> str:
+    """Remove HTML, Markdown and wiki marks, keep the marked text, decode entities.
+
+    between_blocks: what is put in place of a tag that separates sentences.
+    """
+    plain = remove_markup(text, between_blocks)
     return text if plain is text else _unless_equal(text, plain)
 
 
@@ -148,4 +152,9 @@ STEPS: dict[str, Callable[[str], str]] = {
     "urls": urls,
     "control": control,
     "unicode": nfc,
+}
+# The steps for texts that will be split into sentences: the end of a line ends a sentence.
+STEPS_BEFORE_SPLIT: dict[str, Callable[[str], str]] = {
+    **STEPS,
+    "markup": partial(markup, between_blocks="\n"),
 }

@@ -27,7 +27,8 @@ from pipelines.reading.locations import is_hidden, leading_out, say_once, suffix
 from pipelines.runtime.progress import say
 
 HIT = "hit."
-SUFFIXES = (".txt", ".csv", ".tsv")
+# Many of SentEval's files have no suffix.
+SUFFIXES = (".txt", ".csv", ".tsv", "")
 # The suffixes of files that are refused where they are named, since no line of them is a sentence.
 REFUSED = (".jsonl", ".ndjson", ".json", ".parquet")
 # Indic scripts write vowels as marks, which count. Marks that belong to no script (Inherited), such
@@ -92,8 +93,14 @@ def read_exclusion(inputs: Sequence[str], delimiter: str | None = None) -> Exclu
 def _files(item: str) -> list[Path]:
     path = Path(item).expanduser().absolute()
     if path.is_dir():
-        seen = (p for p in path.rglob("*") if not is_hidden(str(p), str(path)))
-        found = [p for p in seen if p.is_file() and p.suffix.lower() in SUFFIXES]
+        seen = [p for p in path.rglob("*") if p.is_file() and not is_hidden(str(p), str(path))]
+        found = [p for p in seen if p.suffix.lower() in SUFFIXES]
+        if skipped := sorted(set(seen).difference(found)):
+            say_once(
+                f"warning: {len(skipped):,} files in --exclude {item!r} are not txt, csv or tsv "
+                f"and exclude nothing, the first {str(skipped[0])!r}: write their sentences to "
+                "such files"
+            )
         outside = set(leading_out(str(path), [str(p) for p in found]))
         if outside:
             say_once(

@@ -62,7 +62,7 @@ class ReadShard:
         with scratch_writer(scratch, number, names, rules.near_duplicates, placed) as writer:
             for piece in read(shard, self.plan):
                 unusable += piece.dropped
-                count_lost(((row.reason, row.row) for row in piece.bad), counts)
+                count_lost(piece.faults, counts)
                 texts, places = self._kept(piece, placing, counts)
                 writer.add(_row_ids(texts, places), texts, places)
             self._refuse_invalid(number, unusable, counts)

@@ -13,6 +13,8 @@ SHOWN_CHARACTERS = 80
 # Prefixes of the reasons for a row's first, second and third text.
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
 INVALID_UTF8 = "invalid_utf8"
+# Counted like a reason, though such a row (ShortRow) is kept.
+FEWER_CELLS = "fewer_cells"
 
 
 class Unusable(str):
@@ -28,6 +30,10 @@ class Unusable(str):
         made = super().__new__(cls, reason)
         made.excerpt = excerpt(found)
         return made
+
+
+class ShortRow(list[Any]):
+    """The values of a row with fewer cells than the header; those of missing cells are None."""
 
 
 # Pairs of a row's id and its values, which are the texts in the plan's order and the passed-through

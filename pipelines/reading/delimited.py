@@ -25,11 +25,12 @@ def delimited_rows(
     """Yield the cells of each row, the header first, and an Unusable for each line without a row.
 
     After a quote that is never closed, all further lines are unusable; they would otherwise become
-    one cell. Between tabs a quote is part of the text, unless the whole cell is quoted.
+    one cell. Between tabs a quote is part of the text, unless the whole cell is quoted, and a
+    carriage return is white space, unless it ends the header.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
-    lines = _RowLines(_lines(name, long_lines, encoding))
+    lines = _RowLines(_lines(name, delimiter, long_lines, encoding))
     quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting)
     while True:
@@ -77,14 +78,20 @@ class _RowLines:
         return line
 
 
-def _lines(name: str, long_lines: list[Unusable], encoding: str | None) -> Iterator[str]:
+def _lines(
+    name: str, delimiter: str, long_lines: list[Unusable], encoding: str | None
+) -> Iterator[str]:
     """Yield each line with its line break (\\n, \\r or \\r\\n), then a marker line, which becomes
     part of the last cell if a quote is still open at the end of the file."""
-    for line in file_lines(name, encoding=encoding):
+    splits = delimiter != "\t"  # whether a carriage return ends a line
+    for number, line in enumerate(file_lines(name, encoding=encoding)):
         if line is None:
             long_lines.append(Unusable("too_long"))
-        else:
-            # bytes.splitlines only splits at \r, \n and \r\n.
-            parts = (line + b"\n").splitlines(keepends=True) if b"\r" in line else (line + b"\n",)
-            yield from (part.decode("utf-8", "surrogateescape") for part in parts)
+            continue
+        splits = splits or (number == 0 and b"\r" in line.rstrip(b"\r"))
+        if b"\r" in line and not splits:
+            line = line.rstrip(b"\r").replace(b"\r", b" ")
+        # bytes.splitlines only splits at \r, \n and \r\n.
+        parts = (line + b"\n").splitlines(keepends=True) if b"\r" in line else (line + b"\n",)
+        yield from (part.decode("utf-8", "surrogateescape") for part in parts)
     yield _END

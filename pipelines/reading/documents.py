@@ -57,6 +57,8 @@ def documents_of(piece: Piece, shard: Shard, plan: ReadPlan) -> tuple[Sequence[i
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas makes integers floats where one is missing
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

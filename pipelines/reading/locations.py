@@ -28,6 +28,7 @@ from pipelines.reading.data_folder import (
     UNTRACKED_FILE,
 )
 from pipelines.reading.manifests import HELD_OUT_FILE
+from pipelines.reading.own_output import without_output
 from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -35,10 +36,6 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # A question mark before `name=` begins the file system's options and is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
 _BESIDE_PARTS = (HELD_OUT_FILE, SKIPPED_FILE, UNTRACKED_FILE, REFUSED_FILE)
-# What an unfinished job has added to its input folder if its output is there: its lock, its work
-# (pipelines.storage.resumable_output) and the default store of MLflow. They are neither input nor
-# counted, so that the job finds the same files when it continues.
-_UNFINISHED = re.compile(r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}($|/))|/mlflow\.db")
 
 
 def is_uri(name: str) -> bool:
@@ -82,7 +79,12 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         ending = "".join(suffixes(name))
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     folder = name if single or os.path.isdir(name) else _before_wildcard(name)
-    found = [path for path in found if not _UNFINISHED.search(path, len(folder))]
+    found, own = without_output(found, folder, is_walked=name == folder and not single)
+    if own:
+        say_once(
+            f"note: folders in {item!r} that hold output of cotbert are not read ({len(own):,}, "
+            f"the first {own[0]!r}): name them to read them"
+        )
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
         hidden = is_hidden(name, folder)  # the glob names hidden files

@@ -1,19 +1,19 @@
 """Warnings about unusable rows of files: how many, why, and what to do about it.
 
 A file gets a warning on the screen and in the manifest if more than LEAST_SHARE of its rows are
-unusable, or any row because of a wrong encoding or a quote that is never closed. The same input
-gives the same warnings.
+unusable, or any row because of a wrong encoding or a quote that is never closed; and another one if
+more than LEAST_SHARE have fewer cells than the header. The same input gives the same warnings.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from pipelines.reading.bad_rows import PREFIXES
+from pipelines.reading.bad_rows import FEWER_CELLS, PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.line_reader import file_lines
@@ -52,7 +52,7 @@ _ADVICE = {
 
 
 def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
-    """Add unusable rows, as (reason, row number), to the counts of a shard."""
+    """Add unusable and short rows, as (reason, row number), to the counts of a shard."""
     for reason, number in rows:
         if reason in HARMLESS:
             continue
@@ -64,13 +64,15 @@ def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
 class LostRows:
     """The unusable rows of a plan's files; shards can be added in any order.
 
-    read: number of rows of each file. _lost: number of its unusable rows by reason. _first: the
-    first one of each file and reason, as (row in the file, number of its shard).
+    read: number of rows of each file. _lost: number of its unusable rows by reason. _short: number
+    of its rows with fewer cells than the header. _first: the first row of each file and reason, as
+    (row in the file, number of its shard).
     """
 
     plan: ReadPlan
     read: Counter[str] = field(default_factory=Counter)
     _lost: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _short: Counter[str] = field(default_factory=Counter)
     _first: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, shard: int, counts: Mapping[str, int]) -> None:
@@ -78,21 +80,37 @@ class LostRows:
         file = self.plan.shards[shard].path
         self.read[file] += counts.get("read", 0)
         for key, number in counts.items():
-            if key.startswith(LOST):
+            if key == f"{LOST}{FEWER_CELLS}":
+                self._short[file] += number
+            elif key.startswith(LOST):
                 self._lost[file][key.removeprefix(LOST)] += number
             elif key.startswith(FIRST):
                 reason, place = (file, key.removeprefix(FIRST)), (number, shard)
                 self._first[reason] = min(place, self._first.get(reason, place))
 
     def warnings(self) -> list[str]:
-        """Return a warning for each file that lost too many rows, sorted by file name."""
+        """Return a warning for each file that lost too many rows, and for each with too many short
+        ones, sorted by file name."""
         named = [name for name in sorted(self._lost) if self._needs_warning(name)]
         warnings = [self._warning(name) for name in named[:MOST_FILES]]
         rest = named[MOST_FILES:]
         if rest:
             lost = sum(self._lost[name].total() for name in rest)
             warnings.append(f"{len(rest):,} more files lost {lost:,} rows, the first {rest[0]!r}")
-        return warnings
+        return [*warnings, *self._short_warnings()]
+
+    def _short_warnings(self) -> Iterator[str]:
+        files = [n for n in sorted(self._short) if self._short[n] > LEAST_SHARE * self.read[n]]
+        for name in files[:MOST_FILES]:
+            count, read = self._short[name], self.read[name]
+            row, _ = self._first[name, FEWER_CELLS]
+            yield (
+                f"input {name!r} has fewer cells than the header in {count:,} of {read:,} rows "
+                f"({100 * count / read:.1f} %), the first row {row:,}: if a line break within a "
+                "text has split it, write a csv with its texts in quotes"
+            )
+        if rest := files[MOST_FILES:]:
+            yield f"{len(rest):,} more files have such rows, the first {rest[0]!r}"
 
     def _needs_warning(self, name: str) -> bool:
         lost = self._lost[name]

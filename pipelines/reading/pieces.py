@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.reading.bad_rows import BadRow
+from pipelines.reading.bad_rows import FEWER_CELLS, BadRow
 from pipelines.reading.read_plan import ReadPlan
 
 # Maximum rows of a piece: enough to sort by length, few enough for memory.
@@ -24,7 +24,7 @@ class Piece:
     ids: values of the id column, or `numbers` if the plan has none. numbers: row numbers in the
     whole input. texts: the rows' first texts. paired_texts: a list per paired text. passthrough: a
     list of values per passed-through column. read: number of rows read, including dropped ones.
-    bad: the dropped rows.
+    bad: the dropped rows. short: numbers of the rows with fewer cells than the header, kept or not.
     """
 
     ids: list[int | str] = field(default_factory=list)
@@ -34,6 +34,7 @@ class Piece:
     passthrough: list[list[Any]] = field(default_factory=list)
     read: int = 0
     bad: list[BadRow] = field(default_factory=list)
+    short: list[int] = field(default_factory=list)
 
     @classmethod
     def empty(cls, plan: ReadPlan, tagged: bool = False) -> Piece:
@@ -59,6 +60,12 @@ class Piece:
     def dropped(self) -> Counter[str]:
         """The number of dropped rows by reason."""
         return Counter(row.reason for row in self.bad)
+
+    @property
+    def faults(self) -> Iterator[tuple[str, int]]:
+        """(reason, row number) of the dropped rows and of the short ones."""
+        yield from ((row.reason, row.row) for row in self.bad)
+        yield from ((FEWER_CELLS, number) for number in self.short)
 
 
 def size_of(value: Any) -> int:

@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from cotbert_core.errors import UserError, first_line
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
-from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, Unusable
+from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, ShortRow, Unusable
 from pipelines.reading.documents import document_id, has_no_document, is_tagged
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.ids import as_id
+from pipelines.reading.locations import is_uri
 from pipelines.reading.pieces import Piece
+from pipelines.reading.read_error import ReadError
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.wrapped_lines import paragraphs_of
 
@@ -43,6 +45,8 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     piece, characters = Piece.empty(plan, tagged), 0
     for number, (raw_id, values) in enumerate(raw_rows(shard, plan), start=shard.first_row):
         piece.read += 1
+        if isinstance(values, ShortRow):
+            piece.short.append(number)
         texts = _clean_row(values, parts, last, plan.keep_paragraphs)
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
@@ -68,10 +72,11 @@ def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
     try:
         yield from islice(_READERS[shard.kind](shard, plan), shard.most)
     except (OSError, EOFError, pa.ArrowException) as error:
-        raise UserError(
-            f"input {shard.path!r} cannot be read to its end ({first_line(error)}): copy it again "
-            "or leave it out"
-        ) from None
+        what = f"input {shard.path!r} cannot be read to its end ({first_line(error)})"
+        # A damaged file has no number of the system's errors.
+        if getattr(error, "errno", None) or is_uri(shard.path):
+            raise ReadError(f"{what}: give the same command again, or leave it out") from None
+        raise UserError(f"{what}: copy it again or leave it out") from None
 
 
 def _clean_row(
@@ -96,7 +101,8 @@ def _clean_row(
 def _join(values: Sequence[Any], keep_paragraphs: bool) -> str | Unusable:
     """Return values as one text, in which each value ends a sentence, or why it cannot be used.
 
-    One of several values may be missing, such as the title of a text.
+    One of several values may be missing, such as the title of a text. keep_paragraphs: whether each
+    value is on lines of its own.
     """
     texts = []
     for value in values:
@@ -108,7 +114,7 @@ def _join(values: Sequence[Any], keep_paragraphs: bool) -> str | Unusable:
     if not texts:
         return Unusable("empty")
     ended = (text if _ENDED.search(text) else f"{text}." for text in texts[:-1])
-    return " ".join([*ended, texts[-1]])
+    return ("\n" if keep_paragraphs else " ").join([*ended, texts[-1]])
 
 
 def _clean(value: Any, keep_paragraphs: bool) -> str:

@@ -50,7 +50,7 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
                 )
             counts["read"] += piece.read
             dropped += piece.dropped
-            count_lost(((row.reason, row.row) for row in piece.bad), counts)
+            count_lost(piece.faults, counts)
         read += counts["read"]
         lost.add(number, counts)
     for warning in (*found_notes(plan), *lost.warnings()):

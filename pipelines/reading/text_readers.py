@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cotbert_core.training.batches import COLUMNS
-from pipelines.reading.bad_rows import INVALID_UTF8, RawRows, Unusable
+from pipelines.reading.bad_rows import INVALID_UTF8, RawRows, ShortRow, Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.documents import PARAGRAPH, paragraphs
 from pipelines.reading.ids import id_of_cell
@@ -87,7 +87,7 @@ def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
             texts = [_utf8(row[place]) if place < len(row) else None for place in text_places]
             values = [*texts, *(row[place] if place < len(row) else None for place in passthrough)]
             row_id = id_of_cell(row[id_place], plan.id_type) if id_place < len(row) else None
-            yield row_id, values
+            yield row_id, ShortRow(values) if len(row) < len(header) else values
 
 
 def _utf8(text: Any) -> Any:

@@ -15,7 +15,8 @@ from pipelines.reading.line_reader import MOST_LINE_BYTES
 # A line that begins a text: a Markdown heading, an item of a list or a row of a table.
 _BEGIN = r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)"
 _BEGINS, _BEGINS_TEXT = re.compile(_BEGIN.encode("utf-8")), re.compile(_BEGIN)
-_HEADING = re.compile(r"#{1,6}\s")
+_HEADING = r"\s*#{1,6}\s"
+_IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADING)
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
 # The first word of a line that continues a sentence.
@@ -37,16 +38,17 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """
     held: list[bytes] = []
     rest: tuple[Any, ...] = ()
-    size = 0
+    size, is_heading = 0, False
     for line, *others in rows:
         blank = line is not None and not line.strip()
-        if size and (blank or _BEGINS.match(line or b"")):
+        if size and (blank or is_heading or _BEGINS.match(line or b"")):
             yield _joined(held, size), *rest
             held, size = [], 0
         if blank:
             continue
         if not size:
             rest = tuple(others)
+        is_heading = _IS_HEADING.match(line or b"") is not None
         size += 1 + (MOST_LINE_BYTES if line is None else len(line))
         if size <= MOST_LINE_BYTES:
             held.append(line)
@@ -72,7 +74,7 @@ def paragraphs_of(text: str) -> str:
             paragraphs[-1].append(line)
         elif line:
             paragraphs.append([line])
-        is_open = line != "" and not _HEADING.match(line)
+        is_open = line != "" and not _IS_HEADING_TEXT.match(line)
     return "\n".join(" ".join(" ".join(lines).split()) for lines in paragraphs)
 
 

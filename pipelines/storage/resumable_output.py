@@ -27,6 +27,7 @@ from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
+from pipelines.reading.read_error import ReadError
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
 from pipelines.storage.output_folder import CONTINUE, QUEUE_FILES, RUN_FILE, changed_settings
@@ -56,10 +57,10 @@ def resumable_output(
     """Give the folders to work in; they become `output` when the `with` block ends without error.
 
     record: everything that two runs of the same job have in common, as JSON values. If the block
-    ends without work (a file that is not empty) or with a UserError, nothing is left; after any
-    other error the same job continues the work, and another job discards it. paid: the work costs
-    more than time, so it is kept after a UserError too and never discarded. Raises UserError if
-    paid work of another job, or a folder that no job wrote, is in the way, or if another process
+    ends without work (a file that is not empty) or with a UserError other than a ReadError, nothing
+    is left; after any other error the same job continues the work, and another job discards it.
+    paid: the work costs more than time, so it is always kept and never discarded. Raises UserError
+    if paid work of another job, or a folder that no job wrote, is in the way, or if another process
     writes the same output.
     """
     record = without_credentials(record)  # it is written to a file, and inputs may be URIs
@@ -70,7 +71,8 @@ def resumable_output(
         try:
             yield work
         except BaseException as error:
-            if not _holds_work(partial) or (isinstance(error, UserError) and not paid):
+            is_mistake = isinstance(error, UserError) and not isinstance(error, ReadError)
+            if not _holds_work(partial) or (is_mistake and not paid):
                 shutil.rmtree(partial, ignore_errors=True)
             elif isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(CONTINUE) from None

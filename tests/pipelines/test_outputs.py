@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import atomic_folder, read_json, write_json, write_text
+from cotbert_core.files import UNFINISHED, atomic_folder, read_json, write_json, write_text
 from cotbert_core.settings import flatten
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import (
@@ -15,6 +15,7 @@ from pipelines.storage.output_folder import (
     open_output,
     require_empty,
 )
+from pipelines.storage.resumable_output import RECORD_FILE
 
 
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
@@ -104,8 +105,9 @@ def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(
 def test_a_folder_has_its_name_only_when_whole(tmp_path):
     """Whether an empty folder or what a killed job left is there already."""
     (tmp_path / "empty").mkdir()
-    (tmp_path / "killed.partial").mkdir()
-    (tmp_path / "killed.partial" / "half").write_text("1")
+    (tmp_path / "killed.partial" / UNFINISHED).mkdir(parents=True)
+    (tmp_path / "killed.partial" / UNFINISHED / "half").write_text("1")
+    (tmp_path / "deep" / "new.partial").mkdir(parents=True)
     for name in ("deep/new", "empty", "killed"):
         with atomic_folder(tmp_path / name) as folder:
             assert list(folder.iterdir()) == []
@@ -133,6 +135,19 @@ def test_a_taken_folder_is_not_touched(tmp_path):
         pytest.fail("the block ran")
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
     assert not tmp_path.with_name(f"{tmp_path.name}.partial").exists()
+
+
+def test_a_partial_folder_of_another_kind_is_not_touched(tmp_path):
+    """For instance a user's own, or the work that an interrupted `cotbert embed` continues."""
+    mine = tmp_path / "out.partial" / RECORD_FILE
+    mine.parent.mkdir()
+    mine.write_text("{}")
+    with (
+        pytest.raises(UserError, match=r"out\.partial' holds the work of another .*: move it, or"),
+        atomic_folder(tmp_path / "out"),
+    ):
+        pytest.fail("the block ran")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [mine]
 
 
 def test_files_are_replaced_whole(tmp_path):

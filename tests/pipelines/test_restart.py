@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import subprocess
@@ -12,11 +13,13 @@ import pytest
 from forked import Command
 from process_tree import kill_first
 
+from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
 from pipelines.prepare import prepare
 from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
+from pipelines.reading import text_readers
 from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.usefixtures("without_ray")
@@ -131,6 +134,26 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
     prepare(options, tmp_path / "again")
     assert asked == [2, 0, len(list((tmp_path / "whole").glob("data/part-*"))), 0, 0]
     assert content(tmp_path / "again") == content(tmp_path / "whole")
+
+
+def test_a_fault_of_a_disk_that_passes_costs_no_finished_shard(
+    texts, tmp_path, bert_folder, monkeypatch, capsys
+):
+    options = PrepareOptions((str(texts / "0[01].txt"),), bert_folder)
+    read_lines = text_readers.file_lines
+
+    def fail(name, *given):
+        if name.endswith("01.txt"):
+            raise OSError(errno.ETIMEDOUT, "Connection timed out")
+        return read_lines(name, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(text_readers, "file_lines", fail)
+        with pytest.raises(UserError, match=r"timed out\): give the same command again"):
+            prepare(options, tmp_path / "out")
+    capsys.readouterr()
+    prepare(options, tmp_path / "out")
+    assert f"continuing {tmp_path / 'out'}.partial: 1 of 2 shards" in capsys.readouterr().err
 
 
 def test_a_job_whose_output_is_in_its_input_folder_continues(tmp_path, bert_folder, stopped):

@@ -14,6 +14,7 @@ import pytest
 from filelock import _unix
 
 from cotbert_core.errors import UserError
+from pipelines.reading.read_error import ReadError
 from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
 
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
@@ -48,7 +49,11 @@ def test_a_folder_has_its_name_when_whole_and_nothing_is_left_beside_it(tmp_path
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(RuntimeError, "reason"), (KeyboardInterrupt, "give the same command again to continue")],
+    [
+        (RuntimeError, "reason"),
+        (ReadError, "reason"),
+        (KeyboardInterrupt, "give the same command again to continue"),
+    ],
 )
 def test_the_same_job_continues(tmp_path, error, message, capsys):
     out = tmp_path / "out"

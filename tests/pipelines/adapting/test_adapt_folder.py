@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines import adapt as job
-from pipelines.adapting.job_record import record
+from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inputs
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
+from pipelines.prepare import check_input
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.kept_files import MODEL_ALONE
@@ -59,6 +61,29 @@ def test_a_refused_continuation_keeps_the_work_of_the_killed_one(tmp_path, optio
     assert shard.is_file()
 
 
+@pytest.mark.parametrize(
+    ("stored", "refused_as"), [(True, "have changed"), (False, "one continues")]
+)
+def test_a_corpus_of_other_inputs_is_not_continued(
+    tmp_path, options, refused, monkeypatch, stored, refused_as
+):
+    """Adaptations of earlier versions have no stamps and continue."""
+    shard_of(tmp_path / "out", options)
+    stamps = check_input(options.prepare_options()).stamps
+    require_same_inputs(tmp_path / "out", stamps, is_prepared=False)
+    write_json(tmp_path / "out" / "corpus" / "result.json", {})
+    if not stored:
+        (tmp_path / "out" / INPUTS_FILE).unlink()
+    (tmp_path / "texts.txt").write_text("Another dog. It ran.\n")
+
+    def refuse(*_, **__):
+        raise UserError("this one continues")
+
+    monkeypatch.setattr(job, "_tracked", refuse)
+    with pytest.raises(UserError, match=refused_as):
+        job.adapt(options, tmp_path / "out")
+
+
 @pytest.mark.parametrize(("made", "left"), [((), False), (("corpus",), False), (("trials",), True)])
 def test_a_start_that_is_refused_before_a_training_leaves_nothing(
     tmp_path, options, refused, monkeypatch, made, left
@@ -86,6 +111,19 @@ def test_graded_pairs_that_are_missing_are_found_before_anything_is_prepared(tmp
     ):
         with pytest.raises(UserError, match=message):
             job.adapt(replace(options, **given), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["Dense", "Pooling"])
+def test_an_encoder_whose_modules_are_not_read_is_refused_first(
+    tmp_path, options, bert_folder, kind
+):
+    encoder = tmp_path / "encoder"
+    shutil.copytree(bert_folder, encoder)
+    write_json(encoder / "modules.json", [{"type": f"models.{kind}", "path": "1"}])
+    write_json(encoder / "1" / "config.json", {"pooling_mode_max_tokens": True})
+    with pytest.raises(UserError, match="is not supported: copy the folder without modules"):
+        job.adapt(replace(options, encoder=str(encoder)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -120,3 +158,4 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     write_adapt_report(tmp_path / "report.html", result, options)
     page = (tmp_path / "report.html").read_text()
     assert f"adapted to 3 sentences{shown}" in page
+    assert "<td>documents</td><td>none</td>" in page

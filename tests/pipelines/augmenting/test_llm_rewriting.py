@@ -128,6 +128,37 @@ def test_a_bad_answer_is_asked_for_again(bad):
     assert len(server.asked) == 18
 
 
+def ended_early(finish, *sentences):
+    """Answers for all sentences; those to some of them end early for this reason."""
+
+    def reply(sentence, number):
+        status, headers, body = answer(paraphrase(sentence))
+        values = json.loads(body)
+        values["choices"][0]["finish_reason"] = finish if sentence in sentences else "stop"
+        return status, headers, json.dumps(values)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("finish", "failure"), [("length", "cut_off"), ("content_filter", "content_filter")]
+)
+def test_a_text_that_ends_early_keeps_its_source_and_is_not_asked_for_again(finish, failure):
+    with ChatServer(ended_early(finish, TEXTS[3])) as server:
+        found, reason = run(server, on_failure="stop")
+    assert reason is None
+    kept = [rewrite for rewrite in found.values() if rewrite.text is None]
+    assert kept == [Rewrite(3, None, failure, False, 11, 5)]
+    assert len(found) == len(server.asked) == len(TEXTS)
+
+
+def test_an_endpoint_that_ends_every_text_early_stops_the_job():
+    with ChatServer(ended_early("length", *TEXTS.values())) as server:
+        found, reason = run(server, concurrency=1)
+    assert "got no rewrite (the last: finish_reason length): check the endpoint" in reason
+    assert len(found) == len(server.asked) == MOST_FAILURES, "what was paid for is kept"
+
+
 def test_a_request_without_an_answer_in_time_is_asked_again():
     answered = threading.Event()
 

@@ -6,12 +6,18 @@ writer of the ledger is stopped at, whole lines stay and nothing else.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from cotbert_core.errors import UserError
+from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.augmenting.ledger import Rewrite, open_ledger, read_ledger
 from pipelines.augmenting.options import Limits
+from pipelines.augmenting.parts import PartPlan, with_rewrites
 from pipelines.augmenting.rewrite_filter import fault, words
+from pipelines.storage.corpus import corpus_table
 
 SOURCE = "A man is playing the guitar."
 
@@ -94,6 +100,17 @@ ROWS = [
     Rewrite(-3, None, "failed", tokens_in=9),
     Rewrite(2**62, "", cut=True),
 ]
+
+
+def test_a_part_without_rows_stays_one(bert_folder):
+    """The last part of a corpus has none if token bounds drop them all."""
+    tokenizer = Path(bert_folder, "tokenizer.json").read_text()
+    plan = PartPlan("", "", "", (), tokenizer, 8, Limits(), by_model=True)
+    none = Ragged.from_lists([])
+    table = corpus_table(pa.array([], pa.int64()), [pa.array([], pa.string())], [none])
+    part, summary = with_rewrites(plan, table, {})
+    assert (part.num_rows, summary["rows"], summary["rewritten"]) == (0, 0, 0)
+    assert summary["lengths"] == [0] * 9
 
 
 def write(path, rewrites):

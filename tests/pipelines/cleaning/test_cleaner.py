@@ -14,7 +14,7 @@ from pipelines.cleaning.cleaner import Cleaned, Cleaner
 from pipelines.cleaning.filters import filters_of
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
-from pipelines.cleaning.steps import STEPS
+from pipelines.cleaning.steps import STEPS, STEPS_BEFORE_SPLIT
 from pipelines.reading.bad_rows import PREFIXES
 
 PIECES = (
@@ -46,10 +46,11 @@ def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
     kept, origin, places, sentences = [], [], [], 0
     changed, dropped, added = Counter(), Counter(), 0
     rules = filters_of(options).values()
+    steps = STEPS_BEFORE_SPLIT if options.split else STEPS
     for number, texts in enumerate(rows):
         reason = None
         for name in options.steps:
-            before, texts = texts, tuple(map(STEPS[name], texts))
+            before, texts = texts, tuple(map(steps[name], texts))
             for prefix, old, new in zip(PREFIXES, before, texts, strict=False):
                 changed[prefix + name] += bool(new) and new != old
                 reason = reason or (None if new else f"{prefix}emptied_by_{name}")
@@ -144,6 +145,19 @@ def test_steps_are_done_in_their_order_whatever_order_they_are_named_in():
     assert options == CleanOptions(steps=("urls", "markup", "unicode"))
     # The link is gone before its address could be taken for text.
     assert Cleaner(options)([["[the guide](https://a.org) helps"]]).texts == ["the guide helps"]
+
+
+PAGE = (
+    '<h2 id="a">Returns</h2><p>You <b>can</b> return it.</p><ul><li>In 30 days</li><li>Unused '
+    '<img src="a.png"> only</li></ul>Hello,<br/>Tom<table><tr><td>a</td><td>b</td></tr></table>'
+)
+
+
+@pytest.mark.parametrize("language", ["en", None])
+def test_a_block_of_html_ends_a_sentence_and_without_a_split_no_line(language):
+    found = Cleaner(CleanOptions(steps=("markup",), split=language))([[PAGE]]).texts
+    blocks = ["Returns", "You can return it.", "In 30 days", "Unused only", "Hello,", "Tom", "a b"]
+    assert found == (blocks if language else [" ".join(blocks)])
 
 
 def test_nothing_in_nothing_out_and_an_empty_text_is_dropped():

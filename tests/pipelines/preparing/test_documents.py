@@ -145,7 +145,7 @@ def test_what_gives_no_documents_is_refused(options, message, tmp_path, made):
 
 
 def test_rows_without_a_value_are_counted(tmp_path, made):
-    rows = [{"text": f"{n} dogs", "film": n % 3} for n in range(30)]
+    rows = [{"text": f"{n} dogs", "film": n % 3 if n < 20 else n % 3 + 0.0} for n in range(30)]
     rows += [{"text": "a man", "film": v} for v in (None, " ", float("nan"))] + [{"text": "sea"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     corpus = made(tmp_path / "a.jsonl", documents="column:film")

@@ -63,6 +63,7 @@ FILES = {
         "STS.input.txt": "\t".join(SENTENCES),
         ".hidden.txt": "this is no sentence",
     },
+    "folder with a file without a suffix": {"sentiment-test": "\t".join(SENTENCES)},
 }
 
 
@@ -74,9 +75,23 @@ def test_the_sentences_of_every_kind_of_file(tmp_path, kind):
                 csv.writer(file, delimiter=content).writerows([HEADER, *ROWS])
             else:
                 file.write(content)
-    keys = read_exclusion([str(tmp_path if kind == "folder" else tmp_path / name)], "^").keys
+    keys = read_exclusion(
+        [str(tmp_path if kind.startswith("folder") else tmp_path / name)], "^"
+    ).keys
     assert keys >= {key(text) for text in SENTENCES}
     assert key("this is no sentence") not in keys
+
+
+def test_the_files_of_a_folder_that_exclude_nothing_are_counted_in_a_line(tmp_path, capsys):
+    for name in ("a.txt", "b.jsonl", "deep/c.txt.gz", "deep/d.pos", ".hidden.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("Two dogs run")
+    assert read_exclusion([str(tmp_path)]).keys == {key("Two dogs run")}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"warning: 3 files in --exclude '{tmp_path}' are not txt, csv or tsv and exclude nothing, "
+        f"the first '{tmp_path / 'b.jsonl'}': write their sentences to such files"
+    )
 
 
 def test_a_script_without_blanks_between_words_is_text(tmp_path):

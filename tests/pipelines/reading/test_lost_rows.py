@@ -57,6 +57,23 @@ def test_prepare_says_what_a_file_loses(tmp_path, bert_folder, capsys, kind):
     assert warnings(capsys) == [warning]
 
 
+@pytest.mark.parametrize(("kind", "sign"), [("csv", ","), ("tsv", "\t")])
+def test_texts_that_line_breaks_without_quotes_split_are_kept_and_counted(
+    tmp_path, capsys, kind, sign
+):
+    """A text's first half is a row without the cells after the text."""
+    rows = "".join(f"{t}{sign}1\n" for t in ("text", *GOOD))
+    for count, warned in ((3, False), (4, True)):
+        path = written(tmp_path / f"a.{kind}", rows + f"Dear shop\nit is late{sign}1\n" * count)
+        assert read_texts(str(path)).sentences == [*GOOD, *["Dear shop", "it is late"] * count]
+        warning = (
+            f"input '{path}' has fewer cells than the header in 4 of 308 rows (1.3 %), the first "
+            "row 301: if a line break within a text has split it, write a csv with its texts in "
+            "quotes"
+        )
+        assert warnings(capsys) == [warning] * warned
+
+
 def test_a_file_with_carriage_returns_alone_gets_a_warning(tmp_path, capsys):
     path = written(tmp_path / "a.txt", "a\rb\rc\r")
     written(tmp_path / "b.txt", "one\r")

@@ -61,6 +61,15 @@ def test_a_quote_between_tabs_ends_no_row_and_begins_none(tmp_path):
     assert (found.texts, found.dropped) == ([text for _, text in QUOTES], {})
 
 
+def test_a_carriage_return_between_tabs_ends_a_row_only_where_it_ends_the_header(tmp_path):
+    for content, texts in (
+        (b"text\tn\r\na\rb\t1\r\nc\t2\r\n", ["a b", "c"]),
+        (b"text\tn\ra\t1\rb\t2\r", ["a", "b"]),
+    ):
+        (tmp_path / "a.tsv").write_bytes(content)
+        assert read_all(tmp_path / "a.tsv").texts == texts
+
+
 def test_every_row_of_a_real_tsv_is_read(tmp_path, shared):
     """Its texts hold quotes that are never closed."""
     original = shared / "data" / "senteval" / "MRPC" / "msr_paraphrase_train.txt"
@@ -152,6 +161,11 @@ def test_several_columns_are_joined_to_a_text_each_ending_a_sentence(tmp_path, k
     assert both.texts == [*JOINED, "A line, without columns"]
     swapped = read_all(path, text_column="body,title")
     assert swapped.texts[0] == "It came on Monday. Late parcel"
+    split = read_all(path, text_column="title,body", keep_paragraphs=True)
+    assert split.texts[:2] == [
+        "Late parcel.\nIt came on Monday.",
+        "Is it broken?\nThe cup (blue) is.",
+    ]
 
 
 def test_one_of_several_columns_may_be_missing_and_none_may_be_unusable(tmp_path):

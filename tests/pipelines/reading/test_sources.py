@@ -100,6 +100,33 @@ def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_p
     assert len(plan([str(tmp_path / "out.partial")]).files) == 2
 
 
+OUTPUTS = {
+    "a corpus": ["manifest.json", "data/part-000000.txt", "b.txt"],
+    "a training": ["settings.json", "metrics.jsonl", "model/vocab.txt"],
+    "a training that has ended": ["settings.json", "result.json", "model/vocab.txt"],
+    "an adaptation": ["settings.json", "corpus/manifest.json", "corpus/data/part-000000.txt"],
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_the_output_of_a_job_is_no_input_unless_it_is_named(tmp_path, capsys, kind):
+    own = ["a.txt", "data/part-000000.txt", "mine/corpus/a.txt", "mine/settings.json"]
+    names = [f"out/{name}" for name in OUTPUTS[kind]]
+    make_files(tmp_path, dict.fromkeys([*own, *names, "manifest.json"], "x"))
+    for prefix in ("", "file://"):
+        item = f"{prefix}{tmp_path}"
+        found = plan([item])
+        assert found.files == [f"{item}/{name}" for name in own[:3]]
+        assert found.ignored == 2
+        assert capsys.readouterr().err == (
+            f"note: folders in '{item}' that hold output of cotbert are not read (1, the first "
+            f"'{item}/out'): name them to read them\n"
+        )
+    make_files(tmp_path, {"out/metrics.jsonl": '{"text": "x"}'})
+    for item in (f"{tmp_path}/out", f"{tmp_path}/out/*", f"{tmp_path}/out/metrics.jsonl"):
+        assert f"{tmp_path}/out/metrics.jsonl" in plan([item]).files
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 @pytest.mark.parametrize(
     ("text", "paired_columns", "message"),

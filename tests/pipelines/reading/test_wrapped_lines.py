@@ -81,6 +81,12 @@ def test_a_paragraph_is_a_document_of_all_its_texts(tmp_path):
     assert list(copies) == [0, 0, 0, 1]
 
 
+def test_a_heading_ends_with_its_line(tmp_path):
+    (tmp_path / "a.md").write_text("# One\nTwo goes\non.\n ## Three\n\n#hashtag\nfour\n")
+    texts = ["# One", "Two goes on.", "## Three", "#hashtag four"]
+    assert read_all(tmp_path / "a.md", wrapped=True).texts == texts
+
+
 def test_a_text_that_is_too_long_is_dropped_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(wrapped_lines, "MOST_LINE_BYTES", 30)
     (tmp_path / "a.txt").write_text(f"{'word ' * 3}\n{'word ' * 4}\n\nshort\nline\n")
