@@ -88,17 +88,21 @@ def _interrupted(stop: Stop, options: object, next_step: str = "") -> int:
 
 
 def _explain(error: Exception, options: object) -> int:
-    """Report a job's failure, with a traceback if --verbose is given."""
+    """Report a job's failure, with a traceback if --verbose is given, and what is left to continue.
+
+    Nothing is promised: the same loss may diverge again.
+    """
     if getattr(options, "verbose", False):
         say("".join(traceback.format_exception(error)).rstrip())
         return 1
     from pipelines.storage.disk_full import disk_full  # slow imports
+    from pipelines.storage.output_folder import AGAIN, is_unfinished, output_of
 
-    if full := disk_full(error, options):
-        return _fail(f"the job failed: {full}", 1)
-    if low := out_of_memory(error):
-        return _fail(f"the job failed: {low}", 1)
-    return _fail(f"the job failed: {_cause(error)} (--verbose shows where)", 1)
+    why = disk_full(error, options) or out_of_memory(error)
+    why = why or f"{_cause(error)} (--verbose shows where)"
+    if AGAIN not in why and is_unfinished(output_of(options)):
+        why += "; what is finished is kept, and the same command continues from there"
+    return _fail(f"the job failed: {why}", 1)
 
 
 def _cause(error: Exception) -> str:

@@ -54,7 +54,7 @@ def replace_dropout(model: nn.Module, rate: float | None = None) -> None:
     """
     for module in model.modules():
         if rate is not None and _attention_rate(module) is not None:
-            module.attention_dropout = rate
+            module.attention_dropout = rate  # type: ignore[assignment]
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 p = child.p if rate is None else rate

@@ -11,6 +11,10 @@ from cotbert_core.files import part_of, read_json, read_object
 
 TRANSFORMER_FILE = "sentence_bert_config.json"
 POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+_INSTEAD = (
+    "copy the folder without modules.json, which is then read by mean pooling, or encode with "
+    "sentence-transformers"
+)
 
 
 def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
@@ -37,9 +41,7 @@ def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
             pooling["normalize"] = True
         else:
             raise UserError(
-                f"encoder {str(folder)!r} has a {kind} module, which is not supported: give "
-                "--readout and a folder without modules.json, or use sentence-transformers to "
-                "encode with it"
+                f"encoder {str(folder)!r} has a {kind} module, which is not supported: {_INSTEAD}"
             )
     return pooling
 
@@ -65,7 +67,10 @@ def _pooling_mode(config: Path, values: Mapping[str, Any]) -> str:
     modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []
     others = [k for k, v in values.items() if k.startswith("pooling_mode_") and v is True]
     if len(modes) != 1 or len(others) > 1:
-        raise UserError(f"{config} has a pooling mode other than cls or mean: give --readout")
+        raise UserError(
+            f"{str(config)!r} has a pooling mode other than cls or mean, which is not supported: "
+            f"{_INSTEAD}"
+        )
     return modes[0]
 
 

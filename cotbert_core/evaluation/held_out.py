@@ -19,7 +19,7 @@ import numpy as np
 from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import BLOCK_CELLS, KeywordScores, keyword_scores
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
-from cotbert_core.evaluation.passages import passages_if_long
+from cotbert_core.evaluation.passages import are_long, cut_passages
 
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
 # has a cosine that is different by about 1e-7.
@@ -111,8 +111,13 @@ class HeldOut:
 
     @cached_property
     def passages(self) -> list[list[str]]:
-        """The passages of each distinct target; empty if fewer than half of them have any."""
-        return passages_if_long(self.distinct[0])
+        """The passages of each distinct target; empty if fewer than half of the documents have any.
+
+        Each document is counted once, by its first target.
+        """
+        if not are_long([self.targets[row] for row in self.of_documents[0]]):
+            return []
+        return [cut_passages(text) for text in self.distinct[0]]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from cotbert_core.files import read_text
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 COLUMNS = ("score", "sentence1", "sentence2")
+# The number of a row's line, and its values by column.
+Row = tuple[int, Mapping[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,53 @@ def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
     UserError with the line number of an invalid row.
     """
     path = Path(path)
+    rows = pair_rows(path)
+    chosen = [row for row in rows if split is None or row[1].get("split", split) == split]
+    if rows and not chosen:
+        others = dict.fromkeys(repr(values["split"]) for _, values in rows)
+        raise UserError(
+            f"pairs file {str(path)!r} has no rows of split {split!r}, only of "
+            f"{', '.join(others)}: rename one, or leave the column out"
+        )
+    return pairs_of(path, chosen)
+
+
+def pair_rows(path: Path) -> list[Row]:
+    """Return the rows of a pairs file; UserError if it cannot be read or lacks a column."""
     if not path.is_file():
         raise UserError(f"pairs file {str(path)!r} does not exist: give a tab-separated file")
     lines = io.StringIO(read_text(path, "pairs file"))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    names = rows.fieldnames or ()
-    missing = [c for c in COLUMNS if c not in names]
-    if missing:
+    found: list[Row] = []
+    try:
+        _check_columns(path, rows.fieldnames or ())
+        for row in rows:
+            found.append((rows.line_num, row))
+            if row.get("split", "") is None:
+                raise UserError(f"{path}, line {rows.line_num}: it has no split: give all columns")
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {rows.line_num + 1}: it cannot be read as columns separated by tabs "
+            f"({error}): shorten it or leave it out"
+        ) from None
+    return found
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    if missing := [name for name in COLUMNS if name not in names]:
         raise UserError(
             f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must be "
             "the column names score, sentence1 and sentence2, separated by tabs"
         )
+
+
+def pairs_of(path: Path, rows: Sequence[Row]) -> Pairs:
+    """Return the pairs of some rows of a file; UserError with the line number of an invalid one."""
     left, right, gold = [], [], []
-    for row in rows:
-        if "split" in names and row["split"] is None:
-            raise UserError(f"{path}, line {rows.line_num}: it has no split: give all columns")
-        if split is not None and row.get("split", split) != split:
-            continue
-        left.append(_text(row["sentence1"], path, rows.line_num))
-        right.append(_text(row["sentence2"], path, rows.line_num))
-        gold.append(_grade(row["score"], path, rows.line_num))
+    for line, row in rows:
+        left.append(_text(row["sentence1"], path, line))
+        right.append(_text(row["sentence2"], path, line))
+        gold.append(_grade(row["score"], path, line))
     if len(set(gold)) < 2:
         raise UserError(
             f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "

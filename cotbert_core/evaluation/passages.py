@@ -56,10 +56,9 @@ def cut_passages(text: str, words: int = PASSAGE_WORDS) -> list[str]:
     return [text[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
-def passages_if_long(texts: Sequence[str], words: int = PASSAGE_WORDS) -> list[list[str]]:
-    """Return the passages of each text; an empty list if fewer than half of the texts have any."""
-    cut = [cut_passages(text, words) for text in texts]
-    return cut if 2 * sum(map(bool, cut)) >= len(cut) else []
+def are_long(texts: Sequence[str], words: int = PASSAGE_WORDS) -> bool:
+    """Return whether at least half of the texts have passages."""
+    return 2 * sum(bool(cut_passages(text, words)) for text in texts) >= len(texts)
 
 
 def with_best_passage(whole: np.ndarray, passages: np.ndarray, counts: np.ndarray) -> np.ndarray:

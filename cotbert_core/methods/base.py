@@ -15,11 +15,19 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PromptedSettings
+from cotbert_core.saving.model_card import published_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.template_texts import Template, resolve_template
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.flops import Work
+
+
+def recorded(settings: TrainSettings) -> dict[str, Any]:
+    """Return settings, flat, for a model folder, which is published: encoders that only helped in
+    the training, such as teachers, lose this machine's paths."""
+    helpers = {k: published_encoder(n) for k, n in settings.encoders.items() if k != "encoder"}
+    return flatten(settings) | helpers
 
 
 @dataclass
@@ -97,7 +105,7 @@ class Method(nn.Module):
             full_stop=True,
             empty_blank=isinstance(method, PromptedSettings) and method.empty_sentence == "blank",
             method=method.name,
-            settings=flatten(self.settings),
+            settings=recorded(self.settings),
         )
 
     @property

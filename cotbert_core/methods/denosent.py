@@ -65,7 +65,8 @@ class DenoSent(Contrastive):
     def forward(self, batch: Batch) -> MethodOutput:
         """Return the loss, the weighted sum of `contrastive` and `generative`."""
         others = self.positive_texts(batch)
-        views = [View(self.queries, batch.sentences), View(self.anchor, others)]
+        first = self.anchor if self._falls_back(batch.columns) else self.queries
+        views = [View(first, batch.sentences), View(self.anchor, others)]
         raw = [vectors for vectors, _ in self.encode(views if self.contrasts else views[:1])]
         memory = self.projection(raw[0]) if self.generates or self.method.projected else raw[0]
         losses, parts = [], {}
@@ -155,9 +156,10 @@ class DenoSent(Contrastive):
                 "uses a new one, tied to the encoder's word embeddings"
             )
         if self._falls_back(columns):
+            rebuilt = ", and each sentence is rebuilt from its own noisy embeddings"
             notes.append(
-                "the corpus has no augmented texts: positives differ only in dropout, and each "
-                "sentence is rebuilt from its own noisy embeddings"
+                "the corpus has no augmented texts: positives differ only in dropout"
+                f"{rebuilt if self.generates else ''}"
             )
         return notes
 

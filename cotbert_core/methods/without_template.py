@@ -14,8 +14,9 @@ from cotbert_core.encoder.heads import TanhHead, apply_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import prompt_of, readable_pooling
 from cotbert_core.method_settings.bases import HeadName
+from cotbert_core.methods.base import recorded
 from cotbert_core.methods.contrastive import Contrastive, View
-from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 
@@ -61,5 +62,5 @@ def plain_pooling_config(
         blank=True,
         head=head,
         method=settings.method.name,
-        settings=flatten(settings),
+        settings=recorded(settings),
     )

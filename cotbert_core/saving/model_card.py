@@ -88,6 +88,11 @@ def base_model(name: str) -> str | None:
     return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
 
 
+def published_encoder(name: str) -> str:
+    """Return the hub name of an encoder NAME, or words for a folder without this machine's path."""
+    return base_model(name) or f"a folder named {Path(name).name}"
+
+
 def _front_matter(saved: SavedEncoder) -> str:
     tags = ["sentence-similarity", "feature-extraction", "cotbert"]
     if saved.is_portable:
@@ -160,10 +165,9 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
 def _making(saved: SavedEncoder) -> dict[str, Any]:
     """Return the table of method, encoder, templates, readout and the most important settings."""
     pooling, settings = saved.pooling, saved.pooling.settings or {}
-    began = _began_as(saved)
     rows: dict[str, Any] = {
         "method": plain(pooling.method or "no training recorded"),
-        "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
+        "encoder": plain(published_encoder(_began_as(saved))),
         **({"template": code(pooling.template.text)} if pooling.template else {}),
         **({"template of queries": code(pooling.query.text)} if pooling.query else {}),
         **{
@@ -176,11 +180,10 @@ def _making(saved: SavedEncoder) -> dict[str, Any]:
     }
     if pooling.full_stop:
         rows["full stop"] = "added to texts that end in none of . ? \" '"
+    unused = ("method.name", "epochs" if settings.get("max_steps") else None)
     chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
     rows |= {
-        code(k): plain(settings[k])
-        for k in chosen
-        if settings[k] is not None and k != "method.name"
+        code(k): plain(settings[k]) for k in chosen if settings[k] is not None and k not in unused
     }
     return rows
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
-from cotbert_core.encoder.pooling_files import own_prompt
+from cotbert_core.encoder.pooling_files import own_prompt, readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override
@@ -114,12 +114,13 @@ def _method(name: str, readout: str, *, roberta: bool) -> dict[str, Any]:
 
 
 def _fitted(settings: TrainSettings, backbone: Backbone) -> TrainSettings:
-    """Return the settings with the length of a document's rest, as far as the encoder takes it."""
+    """Return the settings with the length of a document's rest, as far as the encoder reads it."""
     method = settings.method
     if not isinstance(method, PositiveSettings) or method.positive != "rest":
         return settings
     text = settings.templates.positive
     template = resolve_template(text) if text else own_prompt(settings.encoder)
     taken = BoundTemplate.bind(template, backbone.tokenizer.hf).length
-    length = max(1, min(REST_LENGTH, backbone.max_tokens - taken))
+    read = readable_pooling(settings.encoder).get("max_length") or REST_LENGTH
+    length = max(1, min(REST_LENGTH, backbone.max_tokens - taken, read))
     return override(settings, {"method.rest_length": length})

@@ -31,6 +31,7 @@ OWN_WORDS = {
     PASSAGES: "found first in %, by passages",
     PASSAGES_WITH_KEYWORDS: "found first in %, by passages with keyword search",
 }
+_OF_DOCUMENTS = (WITH_KEYWORDS, PASSAGES, PASSAGES_WITH_KEYWORDS)
 # What is searched with what.
 _FINDS = {
     DOCUMENTS: "held-out sentences find their document",
@@ -53,8 +54,8 @@ def outcome(
 
     trials: a row for each candidate. contenders: the untouched encoder first. chosen: the one that
     is handed back. models: the scores of the untouched encoder, the winner of the dev queries and
-    perhaps others. differences, changed_queries: of all but the first. The table compares keyword
-    search only on documents: two halves of a sentence have few words in common.
+    perhaps others. differences, changed_queries: of all but the first. The table compares searches
+    by keywords and passages only on documents: two halves of a sentence have few words in common.
     """
     return {
         "encoder": options.encoder,
@@ -72,7 +73,7 @@ def outcome(
                 **differences.get(chosen.name, {}).get(name, {}),
             }
             for name, entry in _own_first(models[UNTOUCHED])
-            if options.has_documents or name != WITH_KEYWORDS
+            if options.has_documents or name not in _OF_DOCUMENTS
         },
         "keyword_search": score_of(models[UNTOUCHED][KEYWORDS]),
         "dev": {one.name: one.score for one in contenders},

@@ -34,6 +34,8 @@ from pipelines.runtime.progress import clock, table
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
+# The searches that are compared; of equal ones the first, which costs less.
+_SEARCHES = (FOUND_FIRST, WITH_KEYWORDS, PASSAGES, PASSAGES_WITH_KEYWORDS)
 
 
 def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> str:
@@ -63,21 +65,19 @@ def _uncleaned(options: AdaptOptions) -> list[str]:
 def next_commands(
     result: Mapping[str, Any], options: AdaptOptions, output: Path
 ) -> list[tuple[str | Path, ...]]:
-    """Return the commands that embed the user's rows and search them: by passages if the documents
-    are long, and with keywords if they find more. `embed` cannot read docstrings.
+    """Return the commands that embed the user's rows and search them: by passages and with keywords
+    if they find more. `embed` cannot read docstrings.
     """
-    scores = result["table"]
+    scores = {name: row["after"] for name, row in result["table"].items()}
+    best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__)
     rows: tuple[str, ...] = ("YOUR.txt",)
     reading: tuple[str, ...] = ()
     if not options.reads_docstrings:
         rows = rows_again(options.inputs, options.text_column)
         reading = _reading(options)
-    alone, both = FOUND_FIRST, WITH_KEYWORDS
-    if PASSAGES in scores:
-        alone, both = PASSAGES, PASSAGES_WITH_KEYWORDS
+    if best in (PASSAGES, PASSAGES_WITH_KEYWORDS):
         reading += ("--passages", str(PASSAGE_WORDS))
-    better = both in scores and scores[both]["after"] > scores[alone]["after"]
-    keywords = ("--keywords",) if better else ()
+    keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
     return [
         ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
@@ -97,7 +97,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     """Write report.html."""
     said = html_page.paragraphs(sentences(result))
     documents, own = result["documents"], own_text(result)
-    settings = [(name, getattr(options, name)) for name in _SHOWN]
+    settings = {name: getattr(options, name) for name in _SHOWN} | {"documents": options.read_as}
     sections = [
         (
             "What was gained",
@@ -109,7 +109,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
         *changed_section(result),
         ("Candidates", html_page.table(TRIALS_HEADER, trial_rows(result))),
         (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
-        ("Settings", html_page.table(("setting", "value"), settings, "text")),
+        ("Settings", html_page.table(("setting", "value"), list(settings.items()), "text")),
     ]
     sentences_of = f"{result['sentences']:,} sentences"
     if own == DOCUMENTS:

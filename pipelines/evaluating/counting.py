@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs, read_pairs
-from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.files import read_text
+from cotbert_core.evaluation import Pairs
+from cotbert_core.evaluation.pairs import Encode, Row, pair_rows, pairs_of
 from pipelines.runtime.progress import Progress, say
 
 SPLITS = ("dev", "test")
@@ -60,18 +56,17 @@ def read_splits(path: Path) -> dict[str, Pairs]:
 
     A warning counts the rows of other splits, which are left out.
     """
-    whole = read_pairs(path)
-    lines = io.StringIO(read_text(path, "pairs file"))
-    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    if "split" not in (rows.fieldnames or ()):
-        return {"all": whole}
-    counts = Counter(str(row["split"]) for row in rows)
-    others = ", ".join(f"{n:,} {name!r}" for name, n in counts.items() if name not in SPLITS)
-    if not any(name in counts for name in SPLITS):
+    groups: dict[str | None, list[Row]] = {}
+    for row in (rows := pair_rows(path)):
+        groups.setdefault(row[1].get("split"), []).append(row)
+    if set(groups) <= {None}:
+        return {"all": pairs_of(path, rows)}
+    others = ", ".join(f"{len(g):,} {name!r}" for name, g in groups.items() if name not in SPLITS)
+    if not any(name in groups for name in SPLITS):
         raise UserError(
             f"pairs file {str(path)!r} has rows of the splits {others}, and only dev and test are "
             "scored: rename one, or leave the column out"
         )
     if others:
         say(f"warning: {path}: rows of other splits than dev and test are left out: {others}")
-    return {name: read_pairs(path, name) for name in SPLITS if name in counts}
+    return {name: pairs_of(path, groups[name]) for name in SPLITS if name in groups}

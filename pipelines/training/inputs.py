@@ -59,7 +59,29 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     method = build_method(backbone, settings, initialized=False)
     _check_room(method, settings)
     notes = [*cut_notes(settings, corpus), *document_notes(settings, corpus)]
-    return [*notes, *method.notes(corpus.columns)]
+    return [*notes, *_unread_notes(method, settings), *method.notes(corpus.columns)]
+
+
+def _unread_notes(method: Method, settings: TrainSettings) -> list[str]:
+    """Return a note for each length of which the saved model reads less."""
+    limit = method.pooling.max_length
+    if limit is None or settings.method.name == "mlm":  # whose rows are not single texts
+        return []
+    lengths = {"max_length": settings.max_length, "method.rest_length": _rest_length(settings) or 0}
+    return [
+        f"{name} is {length} and the trained encoder reads {limit} tokens of a text: give --set "
+        f"{name}={limit} to train on no others"
+        for name, length in lengths.items()
+        if length > limit
+    ]
+
+
+def _rest_length(settings: TrainSettings) -> int | None:
+    """Return the maximum length of a positive that is the rest of a document, None for others."""
+    method = settings.method
+    if isinstance(method, PositiveSettings) and method.positive == "rest":
+        return method.rest_length
+    return None
 
 
 def _check_room(method: Method, settings: TrainSettings) -> None:
@@ -67,9 +89,9 @@ def _check_room(method: Method, settings: TrainSettings) -> None:
     roles = [r for r in settings.method.template_roles if getattr(settings.templates, r)]
     own, queries = own_prompt(settings.encoder), query_template(settings.encoder)
     _check_length(method, "max_length", settings.max_length, roles, (own, queries))
-    if isinstance(settings.method, PositiveSettings) and settings.method.positive == "rest":
+    if rest := _rest_length(settings):
         around = roles[1:2] or roles  # the positive's template, if there is one
-        rest = settings.method.rest_length  # which is never read as a query
+        # It is never read as a query.
         _check_length(method, "method.rest_length", rest, around, (own,))
 
 

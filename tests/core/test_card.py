@@ -19,6 +19,8 @@ SETTINGS = {
     "method.name": "cot-bert",
     "method.temperature": 0.05,
     "batch_size": 64,
+    "epochs": 3,
+    "max_steps": 5000,
     "cpus_per_worker": 2,
 }
 FACTS = TrainingMetadata(
@@ -52,11 +54,12 @@ def test_a_card_with_facts_tells_them(bert_folder, tmp_path):
         r"| positive in training | `a [X] \| b [MASK]` |",
         "| `method.temperature` | 0.05 |",
         "| STS-B dev | 30.50 | 81.40 |",
+        "| `max_steps` | 5000 |",
         *("| source | wiki.txt |", "| digest | abc |", "| commit | 1234 |"),
         "Not chosen yet",
     ):
         assert part in body
-    assert not re.search("negative in training|cpus_per_worker", body)
+    assert not re.search("negative in training|cpus_per_worker|epochs", body)
 
 
 def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):

@@ -263,6 +263,12 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
         (["score\tsentence1\tsentence2", "1\ta"], "line 2: a sentence is empty"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "1\tc\td"], "2 pairs with 1 different"),
         (["score\tsentence1\tsentence2"], "0 pairs"),
+        (["score\tsentence1\tsentence2\tsplit"], "0 pairs"),
+        (
+            ["score\tsentence1\tsentence2\tsplit", "1\ta\tb\ttest", "2\ta\tb\ttrain"],
+            "has no rows of split 'dev', only of 'test', 'train'",
+        ),
+        (["score\tsentence1\tsentence2", "1\ta\tb", f"2\t{'a ' * 70_000}\td"], "line 3: it cannot"),
         ([], "no column 'score'"),
     ],
 )

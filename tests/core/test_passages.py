@@ -12,8 +12,8 @@ from cotbert_core.evaluation.keyword_search import words_of
 from cotbert_core.evaluation.nearest_neighbours import Nearest
 from cotbert_core.evaluation.passages import (
     Passages,
+    are_long,
     cut_passages,
-    passages_if_long,
     with_best_passage,
 )
 
@@ -43,9 +43,8 @@ def test_a_text_of_one_passage_has_none_and_scripts_without_blanks_are_cut_by_le
     assert cut_passages("日本語日本", 4) == ["日本語日", "本語日本"]
     assert cut_passages("हिन्दी में खोज", 2) == ["हिन्दी में", "में खोज"]
     long = numbered(9)
-    assert passages_if_long([long, "short"], 8) == [cut_passages(long, 8), []]
-    assert not passages_if_long([long, "short", "short"], 8)
-    assert not passages_if_long([])
+    assert are_long([long, "short"], 8)
+    assert not are_long([long, "short", "short"], 8)
 
 
 def test_the_best_passage_counts_half_and_a_text_without_passages_keeps_its_cosine():
@@ -115,6 +114,16 @@ def test_held_out_documents_are_found_by_their_best_passage():
     both = scores + 0.3 * held_out.keywords.block()
     mine = np.diag(both)[:, None]
     assert found.both.ranks.tolist() == (both >= mine - 1e-6).sum(axis=1).tolist()
+
+
+def test_each_document_counts_once_whether_most_are_long():
+    """A long document has several queries, and as many targets."""
+    long = [f"{numbered(70)} without {n}" for n in range(4)]
+    documents = np.array([0, 0, 0, 0, 1, 2])
+    few = HeldOut([*"abcdef"], [*long, "short", "brief"], np.arange(6), documents)
+    assert few.passages == []
+    half = HeldOut([*"abcde"], [*long, "short"], np.arange(5), documents[:5])
+    assert half.passages == [*map(cut_passages, long), []]
 
 
 def test_short_documents_are_not_searched_by_passages():

@@ -209,6 +209,19 @@ def test_an_anchor_is_read_as_a_query_if_its_positive_is_another_text(prompted, 
     assert same.queries == (same.anchor if name == "denosent" else same.bare)
 
 
+def test_denosent_reads_both_views_alike_if_each_sentence_is_its_own_positive(prompted):
+    """A corpus without augmented texts."""
+    own = {"method.readout": "mean", "method.objective": "contrastive", "method.projected": False}
+    given = {**BARE, **own, "method.name": "denosent", "dropout": 0.0, "precision": "fp32"}
+    settings = override(TrainSettings(encoder=prompted()), given)
+    method = build_method(load_backbone(settings.encoder), settings).eval()
+    seen = []
+    method.contrast = lambda vectors, documents: seen.extend(vectors) or vectors[0].sum()
+    method(Batch(method.sentence_encoder.tokenize(TEXTS[:3])))
+    torch.testing.assert_close(*seen)
+    assert not any("rebuilt" in note for note in method.notes(()))
+
+
 def test_a_method_that_reads_a_mask_refuses_a_template_without_one(tiny_settings, bert_folder):
     with pytest.raises(UserError, match=r"cot-bert reads the sentence vector at the template's"):
         tiny_settings(bert_folder, {"templates.anchor": "query: [X]"})

@@ -151,3 +151,10 @@ def test_teachers_keep_their_place_in_another_working_folder(make, monkeypatch, 
     assert build_method(load_backbone(found.encoder), found).teachers
     with pytest.raises(UserError, match=relative):
         build_method(load_backbone(settings.encoder), settings)
+
+
+def test_a_model_folder_names_teachers_without_this_machine_s_paths(make, teachers):
+    """Its settings are published, as cotbert.json and in the card."""
+    settings = make().pooling.settings
+    names = [f"a folder named {Path(teacher).name}" for teacher in teachers]
+    assert [settings["method.teacher"], settings["method.second_teacher"]] == names

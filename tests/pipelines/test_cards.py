@@ -15,6 +15,7 @@ from pipelines.training.training_metadata import published, training_metadata
     [
         ("/home/someone/secret/wiki.txt", "wiki.txt"),
         ("wiki.txt", "wiki.txt"),
+        ("/home/someone/2026T10:00/wiki.txt", "wiki.txt"),
         ("file:///home/someone/wiki.txt", "wiki.txt"),
         ("sick:/data/SICK", "SICK"),
         ("docstrings:numpy,torch", "docstrings:numpy,torch"),

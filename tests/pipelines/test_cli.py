@@ -223,6 +223,21 @@ def test_the_command_after_a_training_scores_the_tasks_that_are_there():
 
 
 @pytest.mark.parametrize(
+    ("recipe", "given", "noted"),
+    [
+        ("denosent-base", ("epochs=3",), True),
+        ("denosent-base", ("epochs=4", "max_steps=null"), False),
+        ("diffcse-base", ("epochs=5",), False),
+        ("denosent-base", (), False),
+    ],
+)
+def test_epochs_beside_a_number_of_steps_are_said_to_have_no_effect(recipe, given, noted, capsys):
+    TrainingOptions(corpus="c", assignments=given).settings(recipe)
+    note = "warning: epochs is 3 and has no effect, because max_steps is 5,000: to train"
+    assert (note in capsys.readouterr().err) == noted
+
+
+@pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (UserError("a is 1:\ngive 2"), 2, "cotbert: a is 1: give 2"),
@@ -242,6 +257,29 @@ def test_failures_have_their_own_status(monkeypatch, capsys, error, status, line
     assert main(["templates"]) == status
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (RuntimeError("no luck"), "from there"),
+        (OutOfMemoryError("killed"), "from there"),
+        (RuntimeError("refused: give the same command again to continue"), "shows where)"),
+    ],
+)
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_a_failed_job_says_once_that_the_same_command_continues_it(
+    monkeypatch, capsys, tmp_path, error, end, unfinished
+):
+    def job(arguments):
+        (tmp_path / ("out.partial" if unfinished else "other")).mkdir()
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "merge", COMMANDS["merge"]._replace(run=job))
+    assert main(["merge", "a", "b", "--output", str(tmp_path / "out")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ("the same command continues from there" in line) == (unfinished and end == "from there")
+    assert not unfinished or line.endswith(end)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("its actor died")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -12,7 +13,13 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, confirm, plain_readout
 from pipelines.adapting.final_model import complete_model, save_model
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.outcome import keyword_weights, sentences, table_rows, trial_rows
+from pipelines.adapting.outcome import (
+    keyword_weights,
+    outcome,
+    sentences,
+    table_rows,
+    trial_rows,
+)
 from pipelines.adapting.report import next_commands, summary
 from pipelines.cleaning.options import CleanOptions
 from pipelines.training.baseline import Baseline
@@ -195,18 +202,34 @@ def test_keyword_search_that_finds_more_than_the_encoder_is_said_to():
 
 def test_what_passages_of_long_documents_find_is_said():
     row = compared(22.6, 25.4, 2.8, 0.4, 5.0)
-    passages = {"held-out-passages": row, "held-out-passages-with-keywords": {**row, "after": 31.3}}
+    passages = {"held-out-passages": row, "held-out-passages-with-keywords": {**row, "after": 61.3}}
     made = result() | {"table": result()["table"] | passages}
     _, _, said, general = sentences(made)
     assert said == (
         "Your documents are long. With a vector for each passage too (cotbert embed --passages "
         "60), the encoder finds 25.4 %, the untouched one 22.6 %: +2.8 (95 % interval +0.4 to "
-        "+5.0). With keyword search added, it finds 31.3 %."
+        "+5.0). With keyword search added, it finds 61.3 %."
     )
     assert general.startswith("General text")
     embed, search = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
     assert embed[-4:] == ("--passages", "60", "--output", "runs/vectors")
     assert search[3:5] == ("--keywords", "--text")
+    made["table"] |= {name: {**row, "after": 60.2} for name in passages}
+    embed, search = next_commands(made, AdaptOptions(("texts.jsonl",)), Path("out"))
+    assert "--passages" not in embed, "keyword search alone finds as much"
+    assert search[3:5] == ("--keywords", "--text")
+
+
+@pytest.mark.parametrize(("documents", "shown"), [("row", True), ("none", False)])
+def test_halves_of_sentences_are_compared_by_one_vector_alone(documents, shown):
+    """The pretend text has passages, as sentences of more than 120 words have."""
+    found = {"found_first": 9.0, "queries": 10}
+    names = ("held-out-with-keywords", "held-out-passages", "held-out-passages-with-keywords")
+    models = {UNTOUCHED: dict.fromkeys(("held-out", *names, "held-out-keywords"), found)}
+    corpus = MagicMock(manifest={"held_out": 20, "documents": {"by": documents}})
+    given = AdaptOptions(("texts.txt",), documents=documents), corpus, MagicMock(reading="mean")
+    made = outcome(*given, [], [BEFORE], BEFORE, models, {}, {})
+    assert set(made["table"]) == {"held-out", *(names if shown else ())}
 
 
 NEXT = [

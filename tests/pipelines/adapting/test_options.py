@@ -7,6 +7,7 @@ import pytest
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.candidates import CHECKS, candidates, check_every
 from pipelines.adapting.options import CANDIDATES, AdaptOptions
 from pipelines.cleaning.options import CleanOptions
@@ -69,6 +70,14 @@ def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder
     for name, settings in found.items():
         build_method(load_backbone(encoder_folder), settings)
         assert settings.method.from_documents == name.endswith(("rest", "neighbour"))
+
+
+def test_a_rest_is_no_longer_than_what_the_encoder_reads(tmp_path, bert_folder):
+    folder = str(tmp_path / "short")
+    SentenceEncoder.from_pretrained(bert_folder, max_length=20).save_pretrained(folder)
+    options = documents(encoder=folder, candidates=("denosent-rest", "cot-bert-rest"))
+    found = candidates(options, folder, "mean").values()
+    assert [settings.method.rest_length for settings in found] == [20, 20]
 
 
 def test_the_readout_that_scores_best_untouched_is_trained(bert_folder):

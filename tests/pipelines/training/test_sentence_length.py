@@ -117,6 +117,16 @@ def test_a_length_that_the_encoder_cannot_take_is_refused(
         check_inputs(tiny_settings(bert_folder, changes), Corpus.open(folder))
 
 
+@pytest.mark.parametrize("length", [20, 21])
+def test_a_length_that_the_trained_encoder_will_not_read_is_said(
+    tmp_path, bert_folder, tiny_settings, corpus, length
+):
+    SentenceEncoder.from_pretrained(bert_folder, max_length=20).save_pretrained(tmp_path / "short")
+    settings = tiny_settings(str(tmp_path / "short"), {"max_length": length, "batch_size": 4})
+    said = f"max_length is {length} and the trained encoder reads 20 tokens of a text"
+    assert any(said in note for note in check_inputs(settings, corpus)) == (length > 20)
+
+
 @pytest.mark.usefixtures("without_ray")
 @pytest.mark.parametrize(("length", "status"), [(129, 2), (128, 0)])
 def test_prepare_refuses_more_than_the_encoder_takes(tmp_path, bert_folder, capsys, length, status):
