@@ -14,6 +14,8 @@ from cotbert_core.errors import UserError
 
 # No configuration or manifest is larger; as Python objects JSON takes up to 25 times as much.
 MOST_JSON_BYTES = 64 << 20
+# The only folder in PATH.partial while `atomic_folder` writes it, by which it knows its own.
+UNFINISHED = "unfinished-folder"
 
 
 def require_empty(path: Path, besides: Collection[str] = ()) -> None:
@@ -24,22 +26,35 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder PATH.partial, which is renamed to PATH if the block ends without an error.
+    """Yield a folder in PATH.partial, which is renamed to PATH if the block ends without an error.
 
-    Files that an interrupted job left in PATH.partial are deleted.
+    What an interrupted job left there is deleted; UserError if PATH.partial is something else.
     """
     require_empty(path)
     partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    unfinished = partial / UNFINISHED
+    _remove_unfinished(partial)
+    unfinished.mkdir(parents=True)
     try:
-        yield partial
+        yield unfinished
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     if path.exists():
         path.rmdir()
-    partial.rename(path)
+    unfinished.rename(path)
+    partial.rmdir()
+
+
+def _remove_unfinished(partial: Path) -> None:
+    """Remove what an interrupted `atomic_folder` left; UserError for anything else."""
+    ours = partial.is_dir() and all(inside.name == UNFINISHED for inside in partial.iterdir())
+    if partial.exists() and not ours:
+        raise UserError(
+            f"{str(partial)!r} holds the work of another command or your own files, and a folder "
+            "of this name is needed: move it, or give another output"
+        )
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import template_bias
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, unknown
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.saving.model_folder import save_encoder
 from cotbert_core.saving.saved_encoder import SavedEncoder
@@ -30,6 +30,10 @@ from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.precision import autocast
+
+DTYPES, PRECISIONS = ("float32", "float16"), get_args(Precision)
+# Maximum number of rows that are padded at a time: 65 MB at 128 tokens.
+SLICE_ROWS = 65_536
 
 
 class SentenceEncoder:
@@ -153,7 +157,7 @@ class SentenceEncoder:
         max_length: number of tokens to which sentences are cut; None: sentences are not cut,
         although the encoder takes at most `self.max_length`.
         """
-        texts = [" ".join(s.split()) for s in sentences]
+        texts = [_folded(number, text) for number, text in enumerate(sentences)]
         if self.pooling.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
         return self.backbone.tokenizer(
@@ -175,6 +179,9 @@ class SentenceEncoder:
 
         ids: from `tokenize`. The other arguments are those of `encode`.
         """
+        for kind, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
+            if value not in known:
+                raise unknown(kind, value, known)
         if not len(ids):
             return np.zeros((0, self.dimension), dtype)
         with self._without_gradient():
@@ -200,18 +207,24 @@ class SentenceEncoder:
         They are not scaled to unit length. The arguments are those of `encode_tokens`.
         """
         ids = ids.cut(self.max_length)
-        model = self.backbone.model.eval()
-        budget = batch_tokens or self.backbone.batch_tokens
-        batches = budget, self.backbone.start_tokens
-        with autocast(precision, next(model.parameters()).device):
-            rows = self.bound.wrap(ids)
-            vectors = encode_rows(self.backbone, rows, self.pooling.readout, *batches)
-            mode, positions = self.pooling.denoise, self.pooling.pad_positions
-            bias = None
-            if mode != "none":
-                bias = template_bias(
-                    self.backbone, self.bound, ids.lengths, mode, positions, batches
-                )
+        batches = batch_tokens or self.backbone.batch_tokens, self.backbone.start_tokens
+        if len(ids) <= SLICE_ROWS:
+            return self._slice_vectors(ids, batches, precision)
+        # In the order of their lengths, so that a long sentence widens the rows of one slice.
+        order = np.argsort(-ids.lengths, kind="stable")
+        slices = np.split(order, range(SLICE_ROWS, len(order), SLICE_ROWS))
+        parts = [self._slice_vectors(ids.take(rows), batches, precision) for rows in slices]
+        return torch.cat(parts)[torch.from_numpy(order.argsort()).to(self.backbone.device)]
+
+    def _slice_vectors(
+        self, ids: Ragged, batches: tuple[int, int], precision: Precision
+    ) -> torch.Tensor:
+        backbone, pooling = self.backbone, self.pooling
+        with autocast(precision, next(backbone.model.eval().parameters()).device):
+            vectors = encode_rows(backbone, self.bound.wrap(ids), pooling.readout, *batches)
+            bias, denoise = None, (pooling.denoise, pooling.pad_positions)
+            if pooling.denoise != "none":
+                bias = template_bias(backbone, self.bound, ids.lengths, *denoise, batches)
         return apply_head(vectors, bias, self.head)
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
@@ -228,3 +241,10 @@ class SentenceEncoder:
         return SavedEncoder(
             self.backbone, self.bound, self.pooling, self.max_length, self.head, metadata
         )
+
+
+def _folded(number: int, text: object) -> str:
+    """Return a text with single blanks; UserError if it is not a text."""
+    if not isinstance(text, str):
+        raise UserError(f"sentences[{number}] is of the type {type(text).__name__}: give a str")
+    return " ".join(text.split())

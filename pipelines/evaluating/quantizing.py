@@ -6,36 +6,38 @@ by more than the user allows; the record of the graph gives the scores and the s
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import INT8_FOLDER, POOLING_CONFIG_FILE, locate_encoder
-from cotbert_core.errors import UserError
+from cotbert_core.encoder.locations import (
+    INT8_FOLDER,
+    POOLING_CONFIG_FILE,
+    locate_encoder,
+    saved_part,
+)
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8
 from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
 from cotbert_core.exporting.quantization import check_nncf, quantized
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.saving.keyword_weights import WEIGHTS_FILE
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.embedding.job import SHARD_BYTES
+from pipelines.evaluating.calibration_texts import calibration_texts
 from pipelines.evaluating.differences import differences, headlines
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored, score_of
-from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
-from pipelines.reading import sources
-from pipelines.reading.read_plan import ReadPlan
-from pipelines.reading.readers import read
+from pipelines.options.jobs import QuantizeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
@@ -48,8 +50,6 @@ MADE_BY = ("openvino", "nncf", "torch", "transformers")
 ROUNDS = 3
 # Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
-# Rows are taken from this many shards at equal distances, since files may be sorted.
-CALIBRATION_SHARDS = 16
 
 
 class LossError(RuntimeError):
@@ -92,45 +92,11 @@ def _open(options: QuantizeOptions) -> _Job:
         options.model, options.senteval, options.pairs, allow_missing=True, corpus=options.corpus
     )
     data = read_evaluation_data(scored)
-    texts = _texts(options)
+    texts = calibration_texts(options)
     model = fetch_model(options.model)
     encoder = SentenceEncoder.from_pretrained(model)
     check_openvino(encoder)
     return _Job(model, encoder, texts[::2], texts[1::2], data)
-
-
-def _texts(options: QuantizeOptions) -> list[str]:
-    """Return distinct texts from all over the input, in a fixed random order."""
-    plan = sources.plan(
-        options.inputs,
-        options.text_column,
-        None,
-        SHARD_BYTES,
-        encoding=options.encoding,
-        delimiter=options.delimiter,
-    )
-    found = sorted(set(_calibration_texts(plan, 2 * options.rows)))
-    if len(found) < 2 * LEAST_TEXTS:
-        raise UserError(
-            f"the input has {len(found)} different texts: give at least {2 * LEAST_TEXTS}, half of "
-            "them to calibrate the graph and half to compare"
-        )
-    return [found[place] for place in np.random.default_rng(0).permutation(len(found))]
-
-
-def _calibration_texts(plan: ReadPlan, rows: int) -> list[str]:
-    """Return at most `rows` usable texts, equally many from each of CALIBRATION_SHARDS shards.
-
-    If a shard has too few, the shards after it give more.
-    """
-    number = min(CALIBRATION_SHARDS, len(plan.shards))
-    shards = np.linspace(0, len(plan.shards), number, endpoint=False).astype(int)
-    texts: list[str] = []
-    for turn, shard in enumerate(shards):
-        share = (rows - len(texts)) // (number - turn)
-        there = (piece.texts for piece in read(plan.shards[shard], plan))
-        texts += islice(chain.from_iterable(there), share)
-    return texts
 
 
 def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
@@ -162,6 +128,9 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
         "versions": versions() | {name: version(name) for name in MADE_BY},
     }
     record_facts(folder, facts)
+    weights = saved_part(job.model, WEIGHTS_FILE)
+    if weights.is_file():
+        shutil.copyfile(weights, folder / WEIGHTS_FILE)
     _write_card(job.model, folder, facts)
     return facts
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation.nearest_neighbours import Hits
+from cotbert_core.evaluation.nearest_neighbours import DIGITS, Hits
 from cotbert_core.files import read_json
 from pipelines.reading.manifests import check_manifest
 from pipelines.runtime.progress import say
@@ -75,13 +75,19 @@ class OpenedIndex:
         return int(self.index.d)
 
     def nearest(self, queries: np.ndarray, top: int) -> list[Hits]:
-        """Return the `top` nearest rows of each of (Q, D) queries; a Hits has numbers for rows."""
+        """Return the `top` nearest rows of each of (Q, D) queries; a Hits has numbers for rows.
+
+        As in a search without an index, scores are rounded, and equal ones are ordered by number.
+        """
         vectors, every = self.index.ntotal, unit(queries)
-        wanted = top * -(-vectors // self.rows)  # some rows have several vectors, or only one
+        wanted = (top + 1) * -(-vectors // self.rows)  # some rows have several vectors, or only one
         while True:
             scores, numbers = self.index.search(every, min(wanted, vectors))
             found = [_best_of_each(*one) for one in zip(scores, numbers, strict=True)]
-            finished = (scores <= FILLER).any(axis=1) | [len(one) >= top for one in found]
+            # Rows that were not returned may have the rounded score of the last one.
+            last = _rounded(scores[:, -1])
+            better = [(hits.scores > score).sum() for hits, score in zip(found, last, strict=True)]
+            finished = (scores <= FILLER).any(axis=1) | (np.array(better) >= top)
             if finished.all() or wanted >= vectors:
                 return [one.best(top) for one in found]
             wanted *= 2
@@ -145,7 +151,11 @@ def _best_of_each(scores: np.ndarray, numbers: np.ndarray) -> Hits:
     """Return the hits of a query with the first of each number; scores descend."""
     real = scores > FILLER
     found, first = np.unique(numbers[real], return_index=True)
-    return Hits(scores[real][first], found, found)
+    return Hits(_rounded(scores[real][first]), found, found)
+
+
+def _rounded(scores: np.ndarray) -> np.ndarray:
+    return np.round(scores.astype(np.float64), DIGITS)
 
 
 def _row_of(embeddings: Embeddings, ids: Collection[int]) -> dict[int, int | None]:

@@ -25,7 +25,7 @@ from cotbert_core.errors import first_line
 from pipelines.runtime.progress import say
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.batching import Batcher, Batching
-from pipelines.serving.limits import MOST_BODIES, Admission, read_body
+from pipelines.serving.limits import MOST_BODIES, MOST_WAITING_TEXTS, Admission, read_body
 from pipelines.serving.metrics import CONTENT_TYPE, ServiceMetrics
 from pipelines.serving.requests import (
     EmbeddingRequest,
@@ -69,7 +69,8 @@ class Endpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._metrics = ServiceMetrics()
-        self._admission = Admission(MOST_BODIES * service.max_body)
+        most_texts = max(MOST_WAITING_TEXTS, service.model.max_texts)
+        self._admission = Admission(MOST_BODIES * service.max_body, most_texts)
         self._metrics.waiting.set_function(lambda: self._admission.held["texts"])
         self._started = int(time.time())
         # Queries with a prompt of their own are in batches of their own.

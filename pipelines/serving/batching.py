@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# For estimates: an English token has 4 to 5 characters, and there are 2 or more special tokens.
-CHARACTERS_PER_TOKEN, EXTRA_TOKENS = 4, 2
+# For estimates: an English token has 4 to 5 characters, and a Chinese one has 1 or 2.
+CHARACTERS_PER_TOKEN = 4
 # Pause while gathering texts; a request of one sentence takes about a millisecond to parse.
 PAUSE_SECONDS = 0.002
 Encode = Callable[[list[str]], Awaitable[tuple[np.ndarray, np.ndarray]]]
@@ -65,13 +65,15 @@ class Part:
 class Batching:
     """The sizes of batches.
 
-    batch_tokens: tokens of a batch, about. max_tokens: the model's maximum length of a text.
-    wait_seconds: maximum time that an idle encoder waits for more texts. concurrent: number of
-    batches that are encoded at a time, queries and other texts together.
+    batch_tokens: tokens of a batch, about. max_tokens: the model's maximum length of a text,
+    without its template. template_tokens: number of tokens that the longest template adds to a
+    text. wait_seconds: maximum time that an idle encoder waits for more texts. concurrent: number
+    of batches that are encoded at a time, queries and other texts together.
     """
 
     batch_tokens: int
     max_tokens: int
+    template_tokens: int
     wait_seconds: float
     concurrent: int
 
@@ -161,7 +163,12 @@ class Batcher:
         return Part(job, start, job.taken), tokens
 
     def _tokens(self, text: str) -> int:
-        return min(len(text) // CHARACTERS_PER_TOKEN + EXTRA_TOKENS, self._batching.max_tokens)
+        """Return a text's approximate number of tokens, one for each character besides ASCII."""
+        most = self._batching.max_tokens
+        read = text[: CHARACTERS_PER_TOKEN * most]
+        ascii_characters = len(read.encode("ascii", "ignore"))
+        tokens = ascii_characters // CHARACTERS_PER_TOKEN + len(read) - ascii_characters
+        return min(tokens, most) + self._batching.template_tokens
 
     def _start(self, parts: list[Part]) -> None:
         if not parts:

@@ -20,7 +20,8 @@ HEADER_BYTES, HEADER_SECONDS = 64 << 10, 10.0
 DISCARDED_BYTES = 256 << 20
 # Maximum number of sockets, and of files that Ray, torch and Python have open.
 MOST_CONNECTIONS, OTHER_FILES = 4096, 512
-# Maximum number of waiting texts: at 1,000 sentences/s the last one waits for half a minute.
+# Maximum number of waiting texts, unless one request may have more: at 1,000 sentences/s the last
+# one waits for half a minute.
 MOST_WAITING_TEXTS = 32_768
 # Maximum memory of all bodies, as a multiple of the largest allowed one.
 MOST_BODIES = 32
@@ -85,7 +86,7 @@ class Admission:
     most_bytes: maximum number of bytes of all bodies. most_texts: maximum number of waiting texts.
     """
 
-    def __init__(self, most_bytes: int, most_texts: int = MOST_WAITING_TEXTS) -> None:
+    def __init__(self, most_bytes: int, most_texts: int) -> None:
         self._most = {"bytes": most_bytes, "texts": most_texts}
         self.held = {"bytes": 0, "texts": 0}
 

@@ -66,7 +66,7 @@ class ServeOptions:
             "N",
             group=RESOURCES,
             unit="tokens",
-            default="8,192 tokens on a CPU, 131,072 on a GPU",
+            default="8,192 tokens on a CPU, 262,144 on a GPU",
         ),
     ] = None
     max_batch_wait_ms: Annotated[

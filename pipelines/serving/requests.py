@@ -11,6 +11,7 @@ import numpy as np
 
 from cotbert_core.messages.printable import printable
 from pipelines.embedding.quantization import shorten
+from pipelines.reading.readers import MOST_CHARACTERS
 
 Encoding = Literal["float", "base64"]
 FIELDS = ("input", "model", "encoding_format", "dimensions", "input_type", "user")
@@ -130,6 +131,12 @@ def _check_text(place: int, text: Any) -> None:
         )
     if not isinstance(text, str):
         _refuse(f"input[{place}] is {_kind(text)}: give a text", "input")
+    if len(text) > MOST_CHARACTERS:
+        _refuse(
+            f"input[{place}] has {len(text):,} characters: give at most {MOST_CHARACTERS:,} in a "
+            "text",
+            "input",
+        )
     try:
         text.encode()
     except UnicodeEncodeError:

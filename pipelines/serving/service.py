@@ -42,7 +42,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     token = find_access_token(options)
     require_packages("serve", EXTRA, "serve")
     model = fetch_model(options.model)
-    served, max_tokens, backend = _opened(model, options)
+    served, max_tokens, template_tokens, backend = _opened(model, options)
     from pipelines.serving.application import Service, application
 
     with (
@@ -53,6 +53,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
         batching = Batching(
             batch_tokens=options.batch_tokens or replicas.batch_tokens(),
             max_tokens=max_tokens,
+            template_tokens=template_tokens,
             wait_seconds=options.max_batch_wait_ms / 1000,
             concurrent=replicas.concurrent,
         )
@@ -67,8 +68,9 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
         _answer_until_stopped(application(service), listener)
 
 
-def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backend]:
-    """Return the model's properties, its maximum number of tokens, and the library that runs it.
+def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, int, Backend]:
+    """Return the model's properties, its maximum number of tokens, those of its longest template,
+    and the library that runs it.
 
     It is opened here first, because Ray would restart a failing replica.
     """
@@ -81,7 +83,8 @@ def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backen
         max_texts=options.max_texts,
         query_prompt=encoder.for_queries is not None,
     )
-    return served, encoder.max_length, backend
+    template = max(one.bound.length for one in (encoder, encoder.for_queries or encoder))
+    return served, encoder.max_length, template, backend
 
 
 @contextmanager

@@ -74,6 +74,21 @@ def test_vectors_equal_one_sentence_at_a_time(
     assert slow.std(axis=0).mean() > 1e-2, "premise: sentences differ"
 
 
+@pytest.mark.parametrize("denoise", ["none", "pad"])
+def test_many_sentences_are_padded_in_slices(open_encoder, sentences, monkeypatch, denoise):
+    encoder, many = open_encoder(denoise=denoise), [*sentences, "the dogs and the men " * 20] * 3
+    whole, slices = encoder.encode(many, precision="fp32"), []
+    monkeypatch.setattr("cotbert_core.sentence_encoder.SLICE_ROWS", 5)
+    slice_vectors = encoder._slice_vectors
+    encoder._slice_vectors = lambda ids, *more: (
+        slices.append(ids.lengths) or slice_vectors(ids, *more)
+    )
+    np.testing.assert_allclose(encoder.encode(many, precision="fp32"), whole, atol=1e-5)
+    assert max(map(len, slices)) == 5
+    lengths = np.concatenate(slices).tolist()
+    assert lengths == sorted(lengths, reverse=True)
+
+
 def test_a_sentence_too_long_is_cut_and_the_template_is_whole(
     open_encoder, exact_model, encoder_folder, sentences
 ):
@@ -139,6 +154,21 @@ def test_what_is_wrong_is_reported(bert_folder):
         SentenceEncoder.from_pretrained(bert_folder).encode("A man")
     with pytest.raises(UserError, match="shorten the template"):
         SentenceEncoder.from_pretrained(bert_folder, Template("word " * 200 + "[X] [MASK]"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "given", "sentence"),
+    [
+        (None, {}, r"sentences\[1\] is of the type NoneType: give a str"),
+        (float("nan"), {}, r"sentences\[1\] is of the type float"),
+        (b"A man", {}, r"sentences\[1\] is of the type bytes"),
+        ("A man", {"dtype": "int8", "normalize": True}, "unknown dtype 'int8': choose one of fl"),
+        ("A man", {"precision": "fp16"}, "unknown precision 'fp16': choose one of auto, bf16, fp"),
+    ],
+)
+def test_values_that_would_give_wrong_vectors_are_refused(open_encoder, wrong, given, sentence):
+    with pytest.raises(UserError, match=sentence):
+        open_encoder().encode(["A man", wrong], **given)
 
 
 @pytest.mark.real

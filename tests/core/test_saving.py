@@ -15,6 +15,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.files import UNFINISHED
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
@@ -159,8 +160,9 @@ def test_only_an_empty_place_is_written(two_masks, tmp_path):
             two_masks.save_pretrained(taken)
     assert (tmp_path / "mine").read_text() == "keep"
     (tmp_path / "saved").mkdir()
-    (tmp_path / "saved.partial").mkdir()
-    (tmp_path / "saved.partial" / "old").write_text("from a run that was killed")
+    killed = tmp_path / "saved.partial" / UNFINISHED
+    killed.mkdir(parents=True)
+    (killed / "old").write_text("from a run that was killed")
     two_masks.save_pretrained(tmp_path / "saved")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "saved"]
     assert not (tmp_path / "saved" / "old").exists()

@@ -16,11 +16,14 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.saving.keyword_weights import WEIGHTS_FILE, save_keyword_weights
 from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
 from pipelines.evaluating import quantizing as job
+from pipelines.evaluating.calibration_texts import calibration_texts
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.scoring import Scored
+from pipelines.options.jobs import QuantizeOptions
 from pipelines.serving import encoder_replica
 from pipelines.serving.encoder_replica import EncoderReplica
 from pipelines.serving.options import ServeOptions
@@ -36,11 +39,13 @@ def libraries(unrecorded):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, bert_folder):
-    """A folder that this package wrote, with a line of the user's in its card."""
+    """A folder that this package wrote, with keyword weights and a line of the user's in its
+    card."""
     place = tmp_path_factory.mktemp("model") / "model"
     SentenceEncoder(load_backbone(bert_folder), PoolingConfig("mean")).save_pretrained(place)
     card = place / "README.md"
     card.write_text(card.read_text() + "\nMy own line.\n")
+    save_keyword_weights(place, 0.07, 0.08)
     return place
 
 
@@ -83,6 +88,7 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(
     np.testing.assert_array_equal(kept.encode(others, precision="fp32"), exact)
     fast = with_openvino(kept).encode(others)
     assert 0.99 < cosines(exact, fast).min() < 1 - 1e-7
+    assert (output / WEIGHTS_FILE).read_bytes() == (model / WEIGHTS_FILE).read_bytes()
     card = (output / "README.md").read_text()
     assert "My own line." in card
     assert "## int8" in card
@@ -119,6 +125,15 @@ def test_a_graph_of_other_vectors_is_not_written(
     assert quantize(files, model, tmp_path / "fast", "--max-loss", "100") == 1
     assert re.search(r"have a mean cosine of -?0\.[0-4]", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_are_from_all_over_a_file_of_one_shard(tmp_path):
+    path = tmp_path / "sorted.csv"
+    path.write_text("\n".join(["text", *(f"row {number}" for number in range(4000))]) + "\n")
+    texts = calibration_texts(QuantizeOptions("model", (str(path),), rows=200))
+    places = [int(text.split()[1]) for text in texts]
+    assert len(places) == 400
+    assert all(70 < count < 130 for count in np.bincount(np.array(places) // 1000, minlength=4))
 
 
 def test_a_score_that_falls_is_a_loss_also_in_an_average():

@@ -87,6 +87,17 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
 
 
+def test_equal_scores_are_ordered_as_in_a_search(tmp_path, ids, vectors, queries):
+    """Vectors of three directions and of many lengths, so that the last bits of cosines differ."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    folder = write_folder(tmp_path / "e", ids, vectors[np.arange(ROWS) % 3] * lengths)
+    index(folder, tmp_path / "index", IndexOptions())
+    found = OpenedIndex.open(tmp_path / "index").nearest(queries, 10)
+    for hits, scores, expected in zip(found, *expected_hits(folder, queries), strict=True):
+        assert hits.ids.tolist() == expected.tolist()
+        assert hits.scores.tolist() == scores.tolist()
+
+
 @pytest.mark.parametrize("factory", ["Flat", "IVF2,Flat", "IVF9,Flat"])
 def test_rows_with_negative_ids_are_found(tmp_path, vectors, queries, factory):
     """Also the id -1, with which FAISS fills up where a cluster has fewer rows."""

@@ -63,7 +63,7 @@ class Stuck(Replicas):
 @contextmanager
 def service(replicas, token=None, max_body=1000, model=MODEL):
     """A running service; yields its port."""
-    batching = Batching(batch_tokens=100, max_tokens=100, wait_seconds=0.0, concurrent=1)
+    batching = Batching(100, max_tokens=100, template_tokens=2, wait_seconds=0.0, concurrent=1)
     made = Service(model, replicas.encode, replicas.health, token, max_body, batching)
     config = uvicorn.Config(
         application.application(made),
@@ -114,6 +114,12 @@ def test_queries_are_in_batches_of_their_own():
     assert replicas.most == 1, "both kinds share the batches that the replicas take at a time"
     with service(replicas) as port:
         assert post(port, bodies[2])[1]["data"][0]["embedding"][0] == 1.0, "it has no such prompt"
+
+
+def test_a_request_of_as_many_texts_as_allowed_is_answered(monkeypatch):
+    monkeypatch.setattr(application, "MOST_WAITING_TEXTS", 3)
+    with service(Replicas()) as port:
+        assert post(port, {"input": ["a"] * 4})[0] == 200
 
 
 def test_what_is_refused():

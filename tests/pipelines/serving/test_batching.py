@@ -33,7 +33,8 @@ class Encoder:
 
 def with_batcher(**changes):
     """Decorate a coroutine of an encoder and a batcher that is running, as a test."""
-    given = {"batch_tokens": 9, "max_tokens": 100, "wait_seconds": 0.0, "concurrent": 1, **changes}
+    given = {"batch_tokens": 9, "max_tokens": 100, "template_tokens": 2, **changes}
+    given = {"wait_seconds": 0.0, "concurrent": 1, **given}
 
     def decorate(coroutine):
         async def run():
@@ -125,6 +126,16 @@ async def test_a_text_longer_than_a_batch_is_a_batch_of_its_own(encoder, batcher
     encoder.gate.set()
     await batcher.embed(["x" * 10_000, "y"])
     assert encoder.batches == [["x" * 10_000], ["y"]]
+
+
+@with_batcher(batch_tokens=40, max_tokens=24, template_tokens=16, wait_seconds=0.01)
+async def test_the_template_and_each_chinese_letter_count(encoder, batcher):
+    """4 tokens and a template of 16 are 20, and the most, 24, are 40 with it."""
+    for text, most in (("a" * 16, 2), ("你好吗呀", 2), ("a" * 99, 1), ("你" * 99, 1)):
+        encoder.gate.set()
+        encoder.batches.clear()
+        await batcher.embed([text] * 4)
+        assert max(map(len, encoder.batches)) == most, text
 
 
 @with_batcher(concurrent=2)

@@ -6,9 +6,12 @@ import socket
 
 import pytest
 
+from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from cotbert_core.errors import UserError
 from pipelines.cli import main
+from pipelines.options.declare import declared
 from pipelines.serving.access_token import find_access_token
+from pipelines.serving.encoder_replica import FORWARD_PASSES
 from pipelines.serving.limits import Admission
 from pipelines.serving.options import ServeOptions, is_loopback
 from pipelines.serving.requests import RequestError
@@ -98,6 +101,12 @@ def test_without_a_token_only_loopback_is_served():
     for host in ("0.0.0.0", "example.org"):
         with pytest.raises(UserError, match=f"host is '{host}', which others can reach, and there"):
             find_access_token(ServeOptions("m", host=host))
+
+
+def test_the_help_gives_the_sizes_of_batches():
+    (option,) = (one for one in declared(ServeOptions) if one.name == "batch-tokens")
+    cpu, gpu = (FORWARD_PASSES * tokens for tokens in (CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS))
+    assert option.option.default == f"{cpu:,} tokens on a CPU, {gpu:,} on a GPU"
 
 
 def test_what_is_held_is_released():

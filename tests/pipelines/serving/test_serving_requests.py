@@ -48,6 +48,10 @@ REFUSED = {
     "token ids": (b'{"input": [[1, 2]]}', "does not take token ids"),
     "true": (b'{"input": ["a", true]}', r"input\[1\] is true or false: give a text"),
     "many": (b'{"input": ["a", "b", "c", "d"]}', "4 texts: give at most 3 in one request"),
+    "long": (
+        json.dumps({"input": ["a", "b" * 1_000_001]}).encode(),
+        r"input\[1\] has 1,000,001 characters: give at most 1,000,000 in a text",
+    ),
     "surrogate": (b'{"input": "\\ud800"}', "half of a surrogate pair"),
     "format": (b'{"input": "a", "encoding_format": "int8"}', '"int8": give float or base64'),
     "input type": (b'{"input": "a", "input_type": 1}', "input_type is 1: give document or query"),
