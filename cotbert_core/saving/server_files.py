@@ -99,6 +99,9 @@ def without_special_tokens(rules: dict[str, Any]) -> dict[str, Any]:
         entries = set(vocabulary)
     else:
         rules, entries = without_special_pieces(rules), {piece for piece, _ in vocabulary}
-    words = [not token["special"] and token["content"].strip() for token in added]
-    kept = [t for t, word in zip(added, words, strict=True) if word or t["content"] not in entries]
+    kept = [
+        token
+        for token in added
+        if token["content"] not in entries or (not token["special"] and token["content"].strip())
+    ]
     return rules | {"added_tokens": kept}

@@ -94,9 +94,8 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         f"{outcome.adapted['encoder']}, adapted to {documents['documents']:,} docstrings of "
         f"installed packages in {clock(seconds)}. The first sentence of five words or more of "
         f"each of {documents['held_out']:,} held-out docstrings is searched among the rest of all "
-        "of them; "
-        "half of these queries chose the encoder, the other half gave these scores. The page of "
-        "the adaptation itself is adapt/report.html."
+        "of them; half of these queries chose the encoder, the other half gave these scores. The "
+        "page of the adaptation itself is adapt/report.html."
     )
     write_text(output / REPORT_FILE, html_page.page("Quickstart", note, sections))
 

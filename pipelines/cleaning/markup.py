@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import html
 import re
+from functools import partial
 from html.entities import html5
 
-# Elements that separate sentences, and those that separate words; the others can be inside a word:
-# H<sub>2</sub>O.
+# Elements whose tags end a sentence.
 _BLOCKS = (
     "address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
     "figcaption|figure|footer|form|gallery|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|p|"
     "poem|pre|references|section|summary|table|tbody|tfoot|thead|title|tr|ul"
 )
+# Elements whose tags end a word. The tags of all others can be inside a word: H<sub>2</sub>O.
 _SPACED = (
     "col|colgroup|iframe|img|input|object|optgroup|option|picture|select|source|td|template|"
     "textarea|th|video"
@@ -75,9 +76,8 @@ def remove_markup(text: str, between_blocks: str = " ") -> str:
     if not (_SUSPECT.search(text) or "''" in text or text.startswith("#") or "\n#" in text):
         return text
     if "<" in text:
-        text = _TAG.sub(
-            lambda tag: between_blocks if tag[1] else " " if tag[2] else "", _HIDDEN.sub("", text)
-        )
+        in_place = partial(_in_place_of_tag, between_blocks=between_blocks)
+        text = _TAG.sub(in_place, _HIDDEN.sub("", text))
     if "[" in text:
         text = _remove_links(text)
     text = _LINE_MARK.sub("", text)
@@ -87,6 +87,12 @@ def remove_markup(text: str, between_blocks: str = " ") -> str:
             text = pattern.sub(r"\2", pattern.sub(r"\2", text))
     # Entities are decoded last, and only once: &lt;b&gt; is text about a tag.
     return _ENTITY.sub(_character, text) if "&" in text else text
+
+
+def _in_place_of_tag(tag: re.Match[str], between_blocks: str) -> str:
+    if tag[1]:
+        return between_blocks
+    return " " if tag[2] else ""
 
 
 def _remove_links(text: str) -> str:

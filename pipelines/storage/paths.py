@@ -10,7 +10,7 @@ from cotbert_core.errors import UserError
 
 # The environment variable of a submitted job with the folder in which `cotbert submit` was called.
 SUBMITTED_FROM = "COTBERT_SUBMITTED_FROM"
-# The only address of MLflow without a colon that is no folder.
+# MLflow's name for a store that is neither an address nor a folder.
 DATABRICKS = "databricks"
 
 

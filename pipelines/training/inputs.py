@@ -63,7 +63,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
 
 
 def _unread_notes(method: Method, settings: TrainSettings) -> list[str]:
-    """Return a note for each length of which the saved model reads less."""
+    """Return a note for each maximum length that is longer than what the saved model reads."""
     limit = method.pooling.max_length
     if limit is None or settings.method.name == "mlm":  # whose rows are not single texts
         return []

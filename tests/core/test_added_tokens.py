@@ -35,11 +35,11 @@ TEXTS = [
 @pytest.fixture
 def words_folder(bert_folder, tmp_path):
     """BERT with words that a user added."""
-    tokenizer, model = AutoTokenizer.from_pretrained(bert_folder), AutoModel.from_pretrained
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     tokenizer.add_tokens(["covid19", "[unused0]"])
-    encoder = model(bert_folder)
-    encoder.resize_token_embeddings(len(tokenizer))
-    return saved(encoder, tokenizer, tmp_path / "encoder")
+    model = AutoModel.from_pretrained(bert_folder)
+    model.resize_token_embeddings(len(tokenizer))
+    return saved(model, tokenizer, tmp_path / "encoder")
 
 
 @pytest.fixture

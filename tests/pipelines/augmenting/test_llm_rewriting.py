@@ -207,7 +207,7 @@ def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row(concurrency):
     def reply(sentence, number):
         if sentence in early:
             return answer(paraphrase(sentence))
-        while len(server.answered) < len(early):  # an early row that is answered later starts anew
+        while len(server.answered) < len(early):  # an answer sets the count of failures to 0
             time.sleep(0.01)
         return 500, {}, ""
 
