@@ -111,18 +111,19 @@ def _character(entity: re.Match[str]) -> str:
     return html5.get(f"{entity[1]};", entity[0]).replace("\n", " ")
 
 
-def _emphasis(mark: str, times: str, content: str) -> re.Pattern[str]:
+def _emphasis(mark: str, times: str, content: str, unless: str = "") -> re.Pattern[str]:
     """Return a pattern for a text between equal runs of a mark, outside words and without inner
-    blanks at its ends."""
+    blanks at its ends. unless: a lookahead before the text."""
     return re.compile(
-        rf"(?<![\w{mark}])({mark}{times})(?![\s{mark}])"
+        rf"(?<![\w{mark}]){unless}({mark}{times})(?![\s{mark}])"
         rf"({content}{{1,300}}?)(?<![\s{mark}])\1(?![\w{mark}])"
     )
 
 
 _EMPHASIS = {
     "*": _emphasis(r"\*", "{1,3}", r"[^*]"),
-    "_": _emphasis("_", "{1,3}", "[^_]"),
+    # Python's names, as in ``__init__``, are more frequent than one bold word in small letters.
+    "_": _emphasis("_", "{1,3}", "[^_]", unless="(?!__[a-z]{2,}__)"),
     "~": _emphasis("~", "{2}", "[^~]"),
     "`": _emphasis("`", "{1,3}", "[^`]"),
     # The text may contain single apostrophes. ``LaTeX quotes'' open with backticks.

@@ -36,7 +36,7 @@ LOOKS_LIKE_MARKUP = (
     "an <unk> word",
     "AT&T; R&D &notify; a && b",
     "2 * 3 * 4, a*b*c, 5* and 4* hotels, f(*args, **kwargs)",
-    "snake_case_name and _private",
+    "snake_case_name, _private and __init__",
     "about ~5 and ~6",
     "#hashtag and C# or *",
     "a[i](x), a[i](j.k), [sic](see below), [1]",
