@@ -15,7 +15,7 @@ from typing import Any
 
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
-from pipelines.reading.bad_rows import BadRow, excerpt
+from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.sources import FILE_BITS
@@ -146,11 +146,12 @@ class BlockLedger:
         return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"
 
     def lost_rows(self, plan: ReadPlan) -> LostRows:
-        """Return the rows of each file that could not be read."""
+        """Return the unusable rows of each file, and those with fewer cells than its header."""
         lost = LostRows(plan)
         for shard, record in self._records():
             counts = Counter({"read": record["counts"]["read"]})
-            bad = ((row["reason"], row["row"]) for row in record["skipped"])
+            bad = [(row["reason"], row["row"]) for row in record["skipped"]]
+            bad += [(FEWER_CELLS, row) for row in record.get("short", ())]  # none in older records
             count_lost((row for row in bad if row[0] != TOO_LONG), counts)
             lost.add(shard, counts)
         return lost

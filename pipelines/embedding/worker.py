@@ -121,6 +121,7 @@ class BlockEmbedder:
             "ended": time.time(),
             "precision": self._precision,
             "skipped": [skipped_row(file, row) for row in bad],
+            "short": piece.short,
         }
         if self._task.earlier:
             record["skipped_ids"] = [self._id(row) for row in bad]
