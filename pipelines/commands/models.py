@@ -18,7 +18,7 @@ class Export:
 
 
 def export(given: Export) -> None:
-    from pipelines.export import export
+    from pipelines.exporting.export import export
 
     print_result(export(given.options, given.output))
 
@@ -31,7 +31,7 @@ class Quantize:
 
 
 def quantize(given: Quantize) -> None:
-    from pipelines.evaluating.quantizing import quantize
+    from pipelines.exporting.quantize import quantize
 
     result = quantize(given.options, given.output)
     sentences = result.pop("sentences")

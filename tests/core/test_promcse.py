@@ -21,7 +21,7 @@ from cotbert_core.methods import build_method, promcse
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.flops import encoder_flops
 from cotbert_core.training.step import make_optimizer, train_step
-from pipelines.export import _check_exportable
+from pipelines.exporting.export import _check_exportable
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_step, cosine, embedded, exact
 

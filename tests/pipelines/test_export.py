@@ -22,9 +22,9 @@ from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.templates.template_texts import resolve_template
-from pipelines import export as job
 from pipelines.cli import main
-from pipelines.export import ExportError, export, run_onnx
+from pipelines.exporting import export as job
+from pipelines.exporting.export import ExportError, export, run_onnx
 from pipelines.options.jobs import ExportOptions
 
 pytestmark = pytest.mark.usefixtures("unrecorded")

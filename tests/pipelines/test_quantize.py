@@ -19,10 +19,10 @@ from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.saving.keyword_weights import WEIGHTS_FILE, save_keyword_weights
 from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
-from pipelines.evaluating import quantizing as job
-from pipelines.evaluating.calibration_texts import calibration_texts
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.scoring import Scored
+from pipelines.exporting import quantize as job
+from pipelines.exporting.calibration_texts import calibration_texts
 from pipelines.options.jobs import QuantizeOptions
 from pipelines.serving import encoder_replica
 from pipelines.serving.encoder_replica import EncoderReplica

@@ -32,11 +32,11 @@ from cotbert_core.saving.keyword_weights import WEIGHTS_FILE
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.evaluating.calibration_texts import calibration_texts
 from pipelines.evaluating.differences import differences, headlines
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored, score_of
+from pipelines.exporting.calibration_texts import calibration_texts
 from pipelines.options.jobs import QuantizeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
