@@ -101,7 +101,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     ledger = BlockLedger(work.scratch)
     if work.before:
         say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
-    notes = found_notes(job.plan)
+    notes = found_notes(job.plan, cleaned="markup" in job.options.clean)
     _say_warnings(notes)
     workers = _embed_blocks(job, work, ledger)
     lost = ledger.lost_rows(job.plan).warnings()

@@ -32,7 +32,7 @@ from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_encoder, query_vectors
-from pipelines.searching.texts import input_plan, texts_of
+from pipelines.searching.texts import column_cleaning, input_plan, texts_of
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ def _texts(
             say(f"{missing} of the ids found are not in the input that --text names")
         return texts
     values: dict[int, Any] = opened.values(column, list(found)) if column else {}
-    return {row: str(value) for row, value in values.items() if value is not None}
+    clean = column_cleaning(opened.manifest)
+    return {row: clean(str(value)) for row, value in values.items() if value is not None}
 
 
 def _embedded(texts: Mapping[int, str], digests: Mapping[int, bytes]) -> dict[int, str]:

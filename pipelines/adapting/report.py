@@ -48,18 +48,9 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
-            *_uncleaned(options),
             places(output, *next_commands(result, options, output)),
         ]
     )
-
-
-def _uncleaned(options: AdaptOptions) -> list[str]:
-    """Return a note if the next command reads texts that were cleaned for the scores."""
-    if not options.clean.steps or options.reads_docstrings:
-        return []
-    steps = ",".join(options.clean.steps)
-    return [f"note: embed does not clean texts as --clean {steps} did: give it cleaned ones"]
 
 
 def next_commands(
@@ -90,6 +81,8 @@ def _reading(options: AdaptOptions) -> tuple[str, ...]:
     for name in ("encoding", "delimiter"):
         if (value := getattr(options, name)) is not None:
             found += (f"--{name}", value)
+    if options.clean.steps:
+        found += ("--clean", ",".join(options.clean.steps))
     return found + ("--wrapped",) * (options.wrapped or options.documents == PARAGRAPH)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -15,26 +16,31 @@ from pipelines.options.declare import CLEANING, Option
 from pipelines.options.shared import comma_names
 
 _option = partial(Option, group=CLEANING)
+CLEAN = _option(
+    "clean texts with these steps: wikitext, markup, urls, control, unicode",
+    "STEP,...",
+    flag="--clean",
+    default="no cleaning",
+    convert=comma_names,
+)
+
+
+def in_order(steps: Sequence[str]) -> tuple[str, ...]:
+    """Return these steps in the order of STEPS, each once; UserError for an unknown one."""
+    for step in steps:
+        if step not in STEPS:
+            raise unknown("cleaning step", step, STEPS)
+    return tuple(step for step in STEPS if step in steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
     """The steps that clean texts and the filters that drop them; none by default.
 
-    The steps are put into the order of pipelines.cleaning.steps.STEPS, each once. Raises UserError
-    for an invalid value.
+    Raises UserError for an invalid value.
     """
 
-    steps: Annotated[
-        tuple[str, ...],
-        _option(
-            "clean texts with these steps: wikitext, markup, urls, control, unicode",
-            "STEP,...",
-            flag="--clean",
-            default="no cleaning",
-            convert=comma_names,
-        ),
-    ] = ()
+    steps: Annotated[tuple[str, ...], CLEAN] = ()
     split: Annotated[
         str | None,
         _option(
@@ -85,10 +91,7 @@ class CleanOptions:
     ] = 0.5
 
     def __post_init__(self) -> None:
-        for step in self.steps:
-            if step not in STEPS:
-                raise unknown("cleaning step", step, STEPS)
-        object.__setattr__(self, "steps", tuple(s for s in STEPS if s in self.steps))
+        object.__setattr__(self, "steps", in_order(self.steps))
         object.__setattr__(self, "language", tuple(sorted(set(self.language))))
         for name in ("max_non_letters", "repeated", "language_probability"):
             share = getattr(self, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pipelines.cleaning.markup import remove_markup
@@ -158,3 +158,14 @@ STEPS_BEFORE_SPLIT: dict[str, Callable[[str], str]] = {
     **STEPS,
     "markup": partial(markup, between_blocks="\n"),
 }
+
+
+def cleaning(steps: Sequence[str]) -> Callable[[str], str] | None:
+    """Return the function that applies these steps to a text; None if there are none."""
+    return partial(_clean, tuple(steps)) if steps else None
+
+
+def _clean(steps: Sequence[str], text: str) -> str:
+    for name in steps:
+        text = STEPS[name](text)
+    return text

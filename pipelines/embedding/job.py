@@ -17,6 +17,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.cleaning.steps import cleaning
 from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
@@ -166,7 +167,7 @@ def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
 
 
 def _plan(options: EmbedOptions) -> ReadPlan:
-    return sources.plan(
+    plan = sources.plan(
         options.inputs,
         options.text_column,
         options.id_column,
@@ -177,6 +178,7 @@ def _plan(options: EmbedOptions) -> ReadPlan:
         limit=options.limit,
         wrapped=options.wrapped,
     )
+    return replace(plan, clean=cleaning(options.clean))
 
 
 def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:

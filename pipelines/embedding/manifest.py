@@ -64,6 +64,7 @@ def described(options: EmbedOptions, plan: ReadPlan, metadata: Mapping[str, Any]
         "id_type": plan.id_type,
         "keep": list(options.keep),
         "passage_words": options.passages,
+        **({"clean": list(options.clean)} if options.clean else {}),
     }
 
 

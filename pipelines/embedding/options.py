@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cotbert_core.choices import Attention
 from cotbert_core.errors import UserError
+from pipelines.cleaning.options import CLEAN, in_order
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, Option
@@ -101,6 +102,7 @@ class EmbedOptions:
     ] = "auto"
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
+    clean: Annotated[tuple[str, ...], CLEAN] = ()
     limit: shared.Limit = None
     wrapped: shared.Wrapped = False
     update: Annotated[
@@ -118,6 +120,7 @@ class EmbedOptions:
     ] = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clean", in_order(self.clean))
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
         if self.backend == "openvino" and self.attention != "auto":
             raise UserError(
@@ -148,4 +151,5 @@ class EmbedOptions:
         options = {key: value for key, value in vars(self).items() if key != "workers"}
         if self.update is not None:
             options["update"] = str(self.update)
-        return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}
+        lists = {"keep": list(self.keep), "clean": list(self.clean)}
+        return {**options, "inputs": sorted(set(self.inputs)), **lists}

@@ -85,8 +85,8 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     before = earlier.manifest
     may_differ = {*(_PLACES if facts["model_digest"] else _PLACES[1:])}
     may_differ |= {"precision"} if facts["precision"] == "auto" else set()
-    # Only the vectors of an int8 graph have the entry computed_in, so the job's may lack it.
-    keys = dict.fromkeys([*facts, "computed_in"])
+    # What not all vectors have: computed in int8, of cleaned texts.
+    keys = dict.fromkeys([*facts, "computed_in", "clean"])
     other = [key for key in keys if key not in may_differ and facts.get(key) != before.get(key)]
     if not other:
         return

@@ -26,9 +26,11 @@ MOST_FILES = 5
 LINES_BEFORE = 100_000
 # Reasons with a warning even for a single row.
 _ALWAYS = ("invalid_utf8", "invalid_encoding", "unclosed_quote")
-# Reasons without a warning: any text file has empty lines, and SICK has sentences without partners.
+# Reasons without a warning: any text file has empty lines, or lines of which cleaning leaves
+# nothing, and SICK has sentences without partners.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
+    "emptied_by_cleaning",
     "no_entailment",
     "no_contradiction",
 }
@@ -170,8 +172,8 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
     notes = []
     if plan.found.markup and not cleaned:
         notes.append(
-            f"input {_files(plan.found.markup)} HTML tags, which become part of the sentences: "
-            "`cotbert prepare --clean markup` removes them"
+            f"input {_files(plan.found.markup)} HTML tags, which become part of the texts: --clean "
+            "markup of prepare, adapt and embed removes them"
         )
     if plan.found.wrapped:
         notes.append(

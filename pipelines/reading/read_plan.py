@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +60,8 @@ class ReadPlan:
     cotbert_core.training.batches.COLUMNS. keep: columns whose values are
     passed through unchanged. encoding: of text files, None for UTF-8. delimiter: of csv and tsv
     files, None for their format's. wrapped: a row of a txt file is a text whose lines are wrapped,
-    not a line. keep_paragraphs: a text that will be split into sentences has a line for each of its
+    not a line. clean: changes each text; None
+    leaves it. keep_paragraphs: a text that will be split into sentences has a line for each of its
     paragraphs. id_type: int64 or string, the type of the ids in id_column. documents: which rows
     form a document (pipelines.reading.documents); with column:NAME the column is the first of
     `keep`. document_names: the path, as the user gave it, of each file that is a document.
@@ -79,6 +81,7 @@ class ReadPlan:
     document_names: dict[str, str] = field(default_factory=dict, repr=False)
     wrapped: bool = False
     keep_paragraphs: bool = False
+    clean: Callable[[str], str] | None = None
     found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property

@@ -47,7 +47,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
         piece.read += 1
         if isinstance(values, ShortRow):
             piece.short.append(number)
-        texts = _clean_row(values, parts, last, plan.keep_paragraphs)
+        texts = _clean_row(values, parts, last, plan)
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
@@ -80,18 +80,19 @@ def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
 
 
 def _clean_row(
-    values: Sequence[Any] | Unusable, parts: int, last: int, keep_paragraphs: bool
+    values: Sequence[Any] | Unusable, parts: int, last: int, plan: ReadPlan
 ) -> list[str] | Unusable:
     """Return the row's texts with single blanks, or why it is dropped.
 
     parts: number of values that make up its text. last: that of the values of all its texts.
-    keep_paragraphs: whether a text has a line for each paragraph.
     """
     if isinstance(values, Unusable):
         return values
     texts = []
     for prefix, some in zip(PREFIXES, (values[:parts], *zip(values[parts:last])), strict=False):
-        text = _join(some, keep_paragraphs)
+        text = _join(some, plan.keep_paragraphs)
+        if plan.clean is not None and not isinstance(text, Unusable):
+            text = plan.clean(text) or Unusable("emptied_by_cleaning", text)
         if isinstance(text, Unusable):
             return Unusable(prefix + text, text.excerpt)
         texts.append(text)

@@ -18,7 +18,7 @@ from pipelines.storage.corpus import MANIFEST_FILE
 # What two manifests must share for their vectors to be comparable.
 _VECTORS = (
     *("dimension", "normalize", "model_digest", "model_commit", "readout", "template", "denoise"),
-    *("passage_words", "head", "max_tokens", "on_long", "truncated_from", "id_column"),
+    *("passage_words", "head", "max_tokens", "on_long", "truncated_from", "id_column", "clean"),
 )
 
 

@@ -13,7 +13,7 @@ from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.parts import read_batches
-from pipelines.searching.texts import read_texts
+from pipelines.searching.texts import column_cleaning, read_texts
 
 
 def keyword_scores_of(
@@ -27,10 +27,10 @@ def keyword_scores_of(
     counts, progress = KeywordCounts(queries), Progress("keywords", len(embeddings), "row")
     if not isinstance(source, str):
         return _from_input(embeddings, source, counts, progress)
-    done = 0
+    done, clean = 0, column_cleaning(embeddings.manifest)
     for part in embeddings.parts:
         for batch in read_batches(part, [source]):
-            counts.add([text or "" for text in batch.column(0).to_pylist()])
+            counts.add([clean(text or "") for text in batch.column(0).to_pylist()])
             done += len(batch)
             progress.show(done)
     return counts.scores()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
 from pipelines.reading.pieces import Piece
@@ -38,8 +39,9 @@ def input_plan(
         limit=manifest.get("limit"),
         wrapped="wrapped" in manifest,
     )
+    clean = cleaning(manifest.get("clean", ()))
     # A part of the input may hold only whole numbers.
-    plan = replace(plan, id_type=manifest.get("id_type", INT64))
+    plan = replace(plan, id_type=manifest.get("id_type", INT64), clean=clean)
     files = manifest.get("files")
     # Row numbers depend on a file's position among all files.
     if id_column is None and files not in (None, len(plan.files)):
@@ -48,6 +50,12 @@ def input_plan(
             "whose order decides the ids: name the whole input of `cotbert embed`"
         )
     return plan
+
+
+def column_cleaning(manifest: Mapping[str, Any]) -> Callable[[str], str]:
+    """Return the function that cleans a text of a kept column as `cotbert embed --clean` did."""
+    clean = cleaning(manifest.get("clean", ()))
+    return (lambda text: clean(" ".join(text.split()))) if clean else str
 
 
 def texts_of(

@@ -20,7 +20,7 @@ from pipelines.adapting.outcome import (
     table_rows,
     trial_rows,
 )
-from pipelines.adapting.report import next_commands, summary
+from pipelines.adapting.report import next_commands
 from pipelines.cleaning.options import CleanOptions
 from pipelines.training.baseline import Baseline
 
@@ -236,6 +236,8 @@ NEXT = [
     (("a.csv", "b.csv"), {"text_column": "body", "encoding": "latin-1", "documents": "row"},
      "a.csv b.csv --text-column body --encoding latin-1", "a.csv b.csv --text-column body"),
     (("manual",), {"documents": "paragraph"}, "manual --wrapped", "manual"),
+    (("a.csv",), {"clean": CleanOptions(steps=("urls", "markup"))},
+     "a.csv --clean markup,urls", "a.csv"),
     (("docstrings:torch",), {}, "YOUR.txt", "YOUR.txt"),
 ]  # fmt: skip
 
@@ -253,13 +255,6 @@ def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
     worse["table"] |= {"held-out-with-keywords": compared(50.0, 50.0, 0.0, 0.0, 0.0)}
     _, search = next_commands(worse, options, Path("out"))
     assert " ".join(search) == words.replace(" --keywords", "")
-
-
-def test_a_next_command_that_reads_uncleaned_texts_is_named():
-    cleaned = AdaptOptions(("a.csv",), clean=CleanOptions(steps=("markup", "urls")))
-    note = "\nnote: embed does not clean texts as --clean markup,urls did: give it cleaned ones\n"
-    assert note in summary(result(), cleaned, Path("out"))
-    assert "note:" not in summary(result(), AdaptOptions(("a.csv",)), Path("out"))
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():

@@ -152,8 +152,8 @@ def test_prepare_names_the_step_that_removes_markup(tmp_path, bert_folder, capsy
     page = written(home / "page.txt", PAGE)
     written(home / "reviews.txt", REVIEWS)
     note = (
-        f"input '{page}' and 1 more hold HTML tags, which become part of the sentences: "
-        "`cotbert prepare --clean markup` removes them"
+        f"input '{page}' and 1 more hold HTML tags, which become part of the texts: --clean markup "
+        "of prepare, adapt and embed removes them"
     )
     for name, words, expected in (("a", [], [note]), ("b", ["--clean", "markup"], [])):
         assert run_prepare(tmp_path / name, bert_folder, "--input", home, *words) == 0
