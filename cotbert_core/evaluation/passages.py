@@ -68,8 +68,6 @@ def with_best_passage(whole: np.ndarray, passages: np.ndarray, counts: np.ndarra
     passages. counts: (N,) passages of each text; one without any keeps its cosine.
     """
     some = counts > 0
-    if not some.any():
-        return whole
     best = whole.copy()
     best[..., some] = np.maximum.reduceat(passages, (np.cumsum(counts) - counts)[some], axis=-1)
     return np.asarray((whole + best) / 2)

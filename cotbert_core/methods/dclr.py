@@ -69,8 +69,6 @@ class Dclr(WithoutTemplate):
         count = round(self.method.noise * self.settings.batch_size)
         drawn = gaussian(count, anchors.shape[1], self.settings.seed, self.step)
         noise = to_device(torch.from_numpy(drawn), anchors.device)
-        if not count or not self.method.noise_steps:
-            return noise
         with record_function("loss"):
             return moved_noise(
                 noise,

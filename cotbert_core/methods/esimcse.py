@@ -41,7 +41,7 @@ class ESimCse(WithoutTemplate):
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         rows = round(self.method.queue * settings.batch_size)
-        self.slow = copy.deepcopy(backbone.model).requires_grad_(False).eval() if rows else None
+        self.slow = copy.deepcopy(backbone.model).requires_grad_(False) if rows else None
         empty = torch.zeros(rows, backbone.hidden_size, device=backbone.device)
         self.register_buffer("queue", empty)
 

@@ -78,7 +78,7 @@ class Negation:
         return stop == len(row) or row[stop] not in self._continuing
 
     def _rule(self, texts: Mapping[str, str]) -> dict[int, list[Change]]:
-        """Return the changes of texts by their first token, longer ones first."""
+        """Return the changes of texts by their first token."""
         changes: dict[tuple[int, ...], Change] = {}
         for initial in (True, False):  # equal for an uncased tokenizer: anywhere
             for text, instead in texts.items():
@@ -86,7 +86,7 @@ class Negation:
                 words, others = map(self._ids, both)
                 changes[words] = Change(words, others, initial)
         by_first: dict[int, list[Change]] = {}
-        for change in sorted(changes.values(), key=lambda change: -len(change.words)):
+        for change in changes.values():
             by_first.setdefault(change.words[0], []).append(change)
         return by_first
 

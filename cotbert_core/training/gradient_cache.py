@@ -25,8 +25,6 @@ def recomputed(function: Callable[..., Result], *inputs: Any, device: torch.devi
     The backward pass computes them again, with the same dropout. device: the device on which the
     function samples dropout.
     """
-    if not torch.is_grad_enabled():
-        return function(*inputs)
     # torch restores a GPU's random state for the second pass only if one of the inputs is a tensor
     # on that GPU, and it does not look into dataclasses. Without this marker the second pass
     # sampled different dropout: the gradient of CoT-BERT was wrong by 1.6 times its length.
