@@ -224,6 +224,14 @@ def test_loss_is_the_weighted_sum_of_the_parts_of_its_objective(make, batch):
     assert not hasattr(raw, "projection")
 
 
+def test_a_new_vocabulary_head_is_noted(make, folder, encoder_folder):
+    def noted(method):
+        return any("uses a new one, tied to the encoder's word" in n for n in method.notes(()))
+
+    assert noted(make()) == (folder == encoder_folder)
+    assert not noted(make(**{"method.objective": "contrastive"}))
+
+
 def read_by_decoder(method, batch):
     """The attended noisy embeddings (T, D) that the decoder is given."""
     seen = []

@@ -55,12 +55,12 @@ def normalize(rows, norm):
     """Each number minus its mean over the rows, by its standard deviation."""
     mean = sum(rows) / len(rows)
     spread = sum((row - mean) ** 2 for row in rows) / len(rows)
-    scaled = [(row - mean) / torch.sqrt(spread + norm.eps) for row in rows]
-    return [row * norm.weight + norm.bias for row in scaled] if norm.affine else scaled
+    return [(row - mean) / torch.sqrt(spread + norm.eps) for row in rows]
 
 
 def through_head(head, vectors):
     inner = normalize([head.inward.weight @ v for v in vectors], head.norm)
+    inner = [row * head.norm.weight + head.norm.bias for row in inner]
     return normalize([head.outward.weight @ relu(v) for v in inner], head.last)
 
 

@@ -216,6 +216,7 @@ def test_what_is_missing_is_named(senteval, tmp_path):
     ("name", "lines", "fault"),
     [
         ("STS/STS13-en-test/STS.gs.FNWN.txt", ["1.0"], "6 lines and STS.gs.FNWN.txt 1"),
+        ("STS/STS13-en-test/STS.input.FNWN.txt", ["a", *["a\tb"] * 5], "two tab-separated sent"),
         ("STS/STS13-en-test/STS.gs.OnWN.txt", ["high"] * 12, "a score must be a number"),
         ("STS/STS13-en-test/STS.gs.OnWN.txt", ["nan"] * 12, "'nan' is not finite: a score must be"),
         ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t1\ta"], "a line with too few columns"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zlib
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from cotbert_core.methods.arccse import masked_spans
 from cotbert_core.methods.consert import kept_features, shuffled_positions
 from cotbert_core.methods.esimcse import repeat_tokens
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.masking import Masking
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.token_numbers import TokenNumbers
@@ -315,3 +317,21 @@ def test_what_becomes_of_a_row_does_not_depend_on_the_others(make):
     whole = lists(rows)
     assert [row for i in range(4) for row in lists(rows.take([i]))] == whole == lists(rows)
     assert lists(rows, step=12) != whole != lists(rows, seed=4)
+
+
+def splitmix64(state):
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return z ^ z >> 31
+
+
+def test_the_random_numbers_of_tokens_stay_the_same():
+    """Else a run would change when a later version resumes it."""
+    assert splitmix64(0) == 0xE220A8397B1DCDAF, "premise: as published"
+    rows = Ragged.from_lists([[7, 8, 9]])
+    row = splitmix64(splitmix64(zlib.crc32(rows.flat.tobytes()) + splitmix64(3)) + 11)
+    expected = [(splitmix64(splitmix64(row + place) + 5) >> 11) / 2**53 for place in range(3)]
+    numbers = TokenNumbers(rows, 3, 11)
+    assert numbers.of_tokens(5).tolist() == expected
+    assert numbers.of_rows(5).tolist() == expected[:1]

@@ -52,6 +52,7 @@ def test_the_ranks_are_those_of_a_loop_whatever_the_blocks(monkeypatch, cells):
     assert found.found_first == pytest.approx(100 * np.mean([r == 1 for r in expected]))
     reciprocal = [1 / r if r <= 10 else 0 for r in expected]
     assert found.mrr10 == pytest.approx(100 * np.mean(reciprocal))
+    assert held_out.HeldOutScores(np.array([10, 11])).reciprocal.tolist() == [0.1, 0]
 
 
 def test_a_query_competes_with_one_target_of_each_other_document():

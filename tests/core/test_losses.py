@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cotbert_core.errors import UserError
-from cotbert_core.losses import extended_info_nce, info_nce, same_document
+from cotbert_core.losses import extended_info_nce, info_nce, paired_cosines, same_document
 from tests.core.slow_reference import power
 
 B, D, TEMPERATURE = 6, 5, 0.3
@@ -120,6 +120,9 @@ def test_bf16_vectors_are_compared_in_fp32():
     exact = info_nce(*[v.double() for v in inputs], temperature=0.05)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), abs=1e-5)
+    paired = paired_cosines(*inputs)
+    assert paired.dtype == torch.float32
+    torch.testing.assert_close(paired.double(), paired_cosines(*[v.double() for v in inputs]))
 
 
 @every_loss

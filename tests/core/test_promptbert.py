@@ -75,8 +75,11 @@ def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triple
     if len(views) > 2:
         without = slow_reference.info_nce(TEMPERATURE, *views[:2]).item()
         assert expected.item() > without + 1e-2, "premise: the hard negatives matter"
-    cosine = torch.cosine_similarity(*map(torch.stack, views[:2])).mean().item()
+    anchors, *others = map(torch.stack, views)
+    cosine, *negative = [torch.cosine_similarity(anchors, v).mean().item() for v in others]
     assert output.parts["positive_cosine"].item() == pytest.approx(cosine, abs=1e-5)
+    if name == "promptbert-supervised":
+        assert output.parts["negative_cosine"].item() == pytest.approx(negative[0], abs=1e-5)
     assert (cosine > 1 - 1e-9) == (SAME.items() <= changes.items()), "without dropout"
     output.loss.backward()
     expected.backward()

@@ -207,6 +207,10 @@ def test_an_anchor_is_read_as_a_query_if_its_positive_is_another_text(prompted, 
     dropout = override(settings, {"method.positive": "dropout"})
     same = build_method(load_backbone(settings.encoder), dropout)
     assert same.queries == (same.anchor if name == "denosent" else same.bare)
+    if name == "denosent":
+        at_mask = {"method.readout": "mask", "templates.anchor": "denosent"}
+        masked = build_method(load_backbone(settings.encoder), override(settings, at_mask))
+        assert masked.queries == masked.anchor, "a prompt has no mask"
 
 
 def test_denosent_reads_both_views_alike_if_each_sentence_is_its_own_positive(prompted):

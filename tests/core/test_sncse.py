@@ -62,6 +62,9 @@ def test_loss_and_gradients_equal_a_sentence_at_a_time(
     expected = contrast + WEIGHT * margin
     output = method(Batch(ids))
     assert output.parts["margin"].item() == pytest.approx(margin.item(), abs=1e-5)
+    for name, others in zip(("positive_cosine", "negative_cosine"), views[1:], strict=True):
+        similar = sum(map(cosine, views[0], others)) / len(ids)
+        assert output.parts[name].item() == pytest.approx(similar.item(), abs=1e-5)
     assert margin.item() > 1e-2, "premise"
     unchanged = slow_margin(*views[:2], views[1], ALPHA, BETA)
     assert abs(margin.item() - unchanged.item()) > 1e-3, "premise: the negation differs"

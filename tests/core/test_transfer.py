@@ -160,6 +160,7 @@ def test_nested_folds_equal_the_loop(made, scores):
 
     # Of the first three folds all C are tried, of the others the one that was chosen.
     grid = [0.25, 0.5, 1, 2, 4, 8]
+    assert [*transfer.GRID] == grid
     x, y = block(made["CR"]["train"])
     accuracy, dev, chosen, own = [], [], [], scores["CR"]
     folds = StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y)
@@ -182,7 +183,9 @@ def test_folds_of_the_training_part_equal_the_loop(made, scores, task):
     from sklearn.metrics import f1_score
 
     (x, y), (tx, ty) = (block(made[task][part]) for part in ("train", "test"))
-    c, dev = best([0.5, 1, 2, 4, 8, 16, 32], x, y)
+    grid = [0.5, 1, 2, 4, 8, 16, 32]
+    assert [*transfer.TRAIN_TEST_GRID] == grid
+    c, dev = best(grid, x, y)
     predicted = exact(c, x, y).predict(tx)
     own = scores[task]
     assert own["regularisation"] == [c]
@@ -263,6 +266,7 @@ def test_missing_and_unknown_tasks_are_named(senteval, tmp_path):
         ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "1\ta\tb"], "line 2 has 3 tab-separated"),
         ("CR", "CR/custrev.neg", ["", " "], "custrev.neg is empty: download the task again"),
         ("CR", "CR/custrev.neg", ["bad"] * 19, "CR: class number 0 has 19 training examples"),
+        ("SST2", "SST/binary/sentiment-train", ["bad\t0"] * 40, "number 1 has 0 training examples"),
     ],
 )
 def test_a_broken_file_is_reported_by_its_line(senteval, tmp_path, task, path, lines, message):

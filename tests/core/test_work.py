@@ -8,10 +8,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.method_table import BARE
 from cotbert_core.encoder import forward as forward_module
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.methods import build_method, contrastive
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training import flops
@@ -157,6 +159,16 @@ def test_the_decoders_flops_are_those_that_torch_counts(
     unneeded = 2 * rows * length * 3 * size**2
     extra = pooler_flops(method.backbone, rows) + 6 * rows * size**2
     assert method.work.flops == found + unneeded - extra
+
+
+def test_the_flops_of_masked_language_modelling_are_those_that_torch_counts(encoder_folder):
+    changes = {"method.name": "mlm", "batch_size": 6, "precision": "fp32"}
+    settings = override(TrainSettings(encoder=encoder_folder), BARE | changes)
+    method = build_method(load_backbone(encoder_folder, dropout=0.0), settings).train()
+    batch = Batch(Ragged.from_lists([np.arange(7, 17)] * 6))
+    found = counted(lambda: method(batch).loss.backward())
+    assert method.work.flops == found - pooler_flops(method.backbone, 6)
+    assert method.work.tokens == 6 * (10 + method.bare.length)
 
 
 def test_the_matrix_rate_is_a_rate_and_draws_no_random_numbers(monkeypatch):
