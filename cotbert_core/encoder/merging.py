@@ -83,6 +83,6 @@ def _same_rows(first: Backbone, second: Backbone) -> dict[str, Tensor]:
     others = second.model.state_dict()
     name = next(name for name, value in others.items() if value.data_ptr() == table.data_ptr())
     tokens = len(second.tokenizer.hf)
-    if name in weights and len(weights[name]) >= tokens:
+    if len(weights[name]) >= tokens:
         weights[name] = torch.cat([weights[name][:tokens], others[name][tokens:]])
     return weights

@@ -135,9 +135,7 @@ def with_mlm_head(model: Any, head: MlmHead) -> Any:
     """Return a masked language model of transformers with this encoder and a copy of this head."""
     from transformers import AutoModelForMaskedLM
 
-    tied = head.weight.shape == model.get_input_embeddings().weight.shape and torch.equal(
-        head.weight.cpu(), model.get_input_embeddings().weight.cpu()
-    )
+    tied = torch.equal(head.weight.cpu(), model.get_input_embeddings().weight.cpu())
     model.config.tie_word_embeddings = tied
     whole = AutoModelForMaskedLM.from_config(model.config)  # type: ignore[no-untyped-call]
     setattr(whole, whole.base_model_prefix, model)
