@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
@@ -197,6 +198,8 @@ def test_the_saved_model_has_its_head(make, batch, tmp_path):
     encoder = as_encoder(method)
     encoder.save_pretrained(tmp_path / "model")
     rows = method.bare.wrap(batch.sentences.take([3]))
+    names = load_file(tmp_path / "model" / "model.safetensors")
+    assert not any(name.endswith("decoder.weight") for name in names), "tied: stored once"
     opened = AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()
     method.eval()
     expected = method.vocabulary(method.encoder(input_ids=rows.ids).last_hidden_state)

@@ -301,9 +301,10 @@ def test_prompts_that_cannot_be_used(prompted, changes, message):
 
 
 def test_a_prompt_left_out_of_the_mean_is_refused(prompted):
-    """A prompt for queries alone too."""
+    """A prompt for all texts, and one for queries alone."""
     queries = {"query": "query: ", "document": ""}
-    for default, named in (("document", PROMPTS), (None, queries)):
+    of_all = {"document": PROMPTS["document"]}
+    for default, named in (("document", of_all), (None, queries)):
         folder = prompted(default, named, name=str(default), include_prompt=False)
         with pytest.raises(UserError, match="leaves its prompt out of the mean"):
             resolve_pooling_config(folder)

@@ -66,6 +66,7 @@ def test_characters_without_blanks_are_words_of_their_own_vocabulary():
     assert vocabulary_warnings(counts, "x") == []
     assert len(vocabulary_warnings({**counts, WORDS: 200}, "x")) == 1
     assert len(vocabulary_warnings({**counts, UNKNOWN: 50}, "x")) == 1
+    assert vocabulary_warnings({**counts, UNKNOWN: 49}, "x") == []
     assert vocabulary_warnings({}, "x") == []
     assert vocabulary_warnings({TOKENS: 999, UNKNOWN: 999}, "x") == [], "too few to tell"
 
@@ -74,5 +75,5 @@ def test_texts_that_were_cut_are_left_out():
     texts = ["the children on the ice", "oil", ""]
     tokenizer = load_tokenizer(MINILM)
     ids = tokenizer(texts, 4)
-    assert vocabulary_counts(texts, ids, 100, 3) == {TOKENS: 1, UNKNOWN: 0, CHARACTERS: 3, WORDS: 2}
+    assert vocabulary_counts(texts, ids, 100, 1) == {TOKENS: 1, UNKNOWN: 0, CHARACTERS: 3, WORDS: 2}
     assert vocabulary_counts(texts, ids, None)[CHARACTERS] == sum(map(len, texts))

@@ -13,6 +13,8 @@ from cotbert_core.encoder import forward as forward_module
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.methods import build_method, contrastive
+from cotbert_core.methods.frozen_encoders import similarities
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
@@ -169,6 +171,17 @@ def test_the_flops_of_masked_language_modelling_are_those_that_torch_counts(enco
     found = counted(lambda: method(batch).loss.backward())
     assert method.work.flops == found - pooler_flops(method.backbone, 6)
     assert method.work.tokens == 6 * (10 + method.bare.length)
+
+
+def test_a_frozen_encoders_flops_are_those_that_torch_counts(encoder_folder):
+    encoder = SentenceEncoder.from_pretrained(encoder_folder)
+    texts = Ragged.from_lists([np.arange(7, 17)] * 6)
+    found = counted(lambda: similarities(encoder, texts, "fp32"))
+    similar, work = similarities(encoder, texts, "fp32")
+    compared = 2 * 6 * 6 * encoder.dimension
+    assert work.flops == found - pooler_flops(encoder.backbone, 6) - compared
+    assert work.tokens == 6 * (10 + encoder.bound.length)
+    assert not similar.requires_grad
 
 
 def test_the_matrix_rate_is_a_rate_and_draws_no_random_numbers(monkeypatch):
