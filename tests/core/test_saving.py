@@ -15,7 +15,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
-from cotbert_core.files import UNFINISHED
+from cotbert_core.files import UNFINISHED, read_json, write_json
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
@@ -177,8 +177,12 @@ def test_a_sentence_transformers_folder_is_read_by_its_own_pooling(encoder_folde
     peer = SentenceTransformer(modules=[transformer, pooling, models.Normalize()], device="cpu")
     peer.save(str(tmp_path / "saved"))
     if mode == "max":
-        with pytest.raises(UserError, match="a pooling mode other than cls or mean"):
-            SentenceEncoder.from_pretrained(tmp_path / "saved")
+        file = tmp_path / "saved/1_Pooling/config.json"
+        both = {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}
+        for values in (read_json(file), both):
+            write_json(file, values)
+            with pytest.raises(UserError, match="a pooling mode other than cls or mean"):
+                SentenceEncoder.from_pretrained(tmp_path / "saved")
         return
     encoder = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert (encoder.pooling.readout, encoder.pooling.normalize) == (mode, True)
