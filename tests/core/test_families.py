@@ -126,15 +126,20 @@ def test_embeddings_and_a_pooler_unlike_berts(folder, sentences, tiny_settings, 
 
 @pytest.mark.parametrize("folder", ["deberta-v2"], indirect=True)
 @pytest.mark.parametrize(
-    ("name", "setting"),
-    [("promptbert", "method.denoise=position"), ("consert", "method.shuffle=true")],
+    ("name", "setting", "off"),
+    [
+        ("promptbert", "method.denoise=position", {"method.denoise": "pad"}),
+        ("consert", "method.shuffle=true", {"method.shuffle": False}),
+    ],
 )
-def test_position_ids_without_effect_are_noted(folder, tiny_settings, name, setting):
+def test_position_ids_without_effect_are_noted(folder, tiny_settings, name, setting, off):
     method = build_method(load_backbone(folder), tiny_settings(folder, METHODS[name]))
     wanted = f"the position ids that {setting} changes have no effect"
     assert not any(wanted in note for note in method.notes(()))
     method.encoder.config.position_biased_input = False  # as in DeBERTa v3
     assert any(wanted in note for note in method.notes(()))
+    changes_none = build_method(method.backbone, tiny_settings(folder, METHODS[name] | off))
+    assert not any("position ids" in note for note in changes_none.notes(()))
 
 
 @pytest.mark.parametrize("folder", ["distilbert"], indirect=True)
