@@ -141,11 +141,8 @@ class DenoSent(Contrastive):
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Return the encoder's input embeddings (n, L, D) of ids (n, L), without gradient."""
-        positions = torch.arange(ids.shape[1], device=ids.device) + self.backbone.position_start
         with torch.no_grad():
-            embedded: Tensor = self.encoder.embeddings(
-                input_ids=ids, position_ids=positions.expand_as(ids)
-            )
+            embedded: Tensor = self.encoder.embeddings(input_ids=ids)
         return embedded
 
     def notes(self, columns: Sequence[str]) -> list[str]:

@@ -73,7 +73,7 @@ class Masking:
         wanted = np.maximum(1, np.rint(self.share * rows.lengths))[row[first][order]]
         taken = np.zeros(len(first), bool)
         taken[order] = before < wanted
-        return taken[word] if len(word) else np.zeros(0, bool)
+        return taken[word]
 
 
 def word_numbers(rows: Ragged, continues: np.ndarray) -> np.ndarray:
