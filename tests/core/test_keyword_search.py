@@ -178,3 +178,6 @@ def test_a_weight_that_is_hardly_better_than_the_default_is_not_chosen():
     ranks[default + 3, 53:60] = 1
     assert chosen() == KEYWORD_WEIGHTS[default + 3] == 0.7
     assert chosen(each=10) == 0.3, "all queries that are won are of one document"
+    ranks[:] = 9
+    ranks[default, :45] = ranks[default + 3, 45:] = 1
+    assert chosen() == 0.7, "55 queries won, 45 lost: the standard error is 9.95 queries"
