@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from benchmarks.method_table import BARE
 from cotbert_core.encoder.backbone import load_backbone
@@ -166,6 +168,14 @@ def test_continuations_are_known_for_both_kinds_of_tokenizer(bert_folder, robert
         assert (~continues).sum() == 3
         assert continues.any(), "premise: a word has several tokens"
         assert not word_continuations(plain, len(plain))[plain.all_special_ids].any()
+
+
+def test_continuations_of_sentencepiece_are_tokens_without_a_blank_before_them():
+    tokens = ["<pad>", "\u2581the", "\u2581dog", "s"]
+    backend = Tokenizer(models.Unigram([(token, -1.0) for token in tokens], unk_id=0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    plain = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
+    assert word_continuations(plain, 4).tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("documents", [None, [0, 0, 4, 7, 7, 7, 7, 3, 5, 5]])
