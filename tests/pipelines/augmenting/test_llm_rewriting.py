@@ -67,6 +67,27 @@ def test_each_sentence_is_asked_for_once_and_its_answer_kept():
     assert asked == [{"model": "a-model", "temperature": 0.7, "max_tokens": 64}] * len(left)
 
 
+def test_an_answer_is_given_while_another_is_awaited():
+    """A killed job loses only the requests that are pending."""
+    given = threading.Event()
+
+    def reply(sentence, number):
+        if sentence == TEXTS[0]:
+            given.wait(2.0)
+        return answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        endpoint = ChatEndpoint(chosen := options(server))
+        rewrites = LlmRewriter(chosen, endpoint, TokenBudget(None)).rewrite(
+            {n: TEXTS[n] for n in range(2)}, {}
+        )
+        assert [r.id for r in next(rewrites)] == [1]
+        assert TEXTS[0] not in server.answered
+        given.set()
+        assert [r.id for some in rewrites for r in some] == [0]
+        endpoint.close()
+
+
 def test_nothing_is_sent_that_was_not_asked_for_and_the_key_is_hidden_in_an_answer():
     with ChatServer(lambda s, n: answer(f"your key is {KEY}")) as server:
         found, _ = run(server, {1: "a {sentence} of {braces}"})

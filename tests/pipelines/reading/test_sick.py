@@ -12,7 +12,7 @@ from read_inputs import read_all
 from cotbert_core.errors import UserError
 from pipelines.reading import sick
 from pipelines.reading.readers import read
-from pipelines.reading.sources import plan
+from pipelines.reading.sources import FILE_BITS, plan
 
 HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 E, C, N = "ENTAILMENT", "CONTRADICTION", "NEUTRAL"
@@ -127,6 +127,7 @@ def test_sick_and_a_file_of_triples_are_read_together(tmp_path):
     options = {"text_column": "sent0", "paired_columns": ("sent1", "hard_neg")}
     found = read_all(tmp_path / "a.csv", item, **options)
     assert found.rows == [("x", "y", "z"), ("a", "b", "c")]
+    assert found.ids == [0, 1 << FILE_BITS]
     assert plan([item]).columns == ("augmented", "negative")
 
 
