@@ -109,7 +109,6 @@ def create(keep: Path, rows: int) -> np.ndarray:
     Raises OSError if the disk is too full: writing to the map would then kill the process.
     """
     with keep.open("wb") as file:
-        file.truncate(rows)
         if rows:
             os.posix_fallocate(file.fileno(), 0, rows)
     flags: np.ndarray = np.memmap(keep, np.uint8, "r+") if rows else np.empty(0, np.uint8)
