@@ -1,4 +1,5 @@
-"""Texts whose lines are wrapped, each up to a blank line, a heading, a list item or a table row.
+"""Texts whose lines are wrapped, each up to a blank line, a rule, a heading, a list item or a table
+row.
 
 `unwrapped` makes a row of each such text of a file; `paragraphs_of` a line of each in a row's text.
 """
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import regex
+
 from pipelines.reading.line_reader import MOST_LINE_BYTES
 
 # A line that begins a text: a Markdown heading, an item of a list or a row of a table.
@@ -17,6 +20,13 @@ _BEGIN = r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)"
 _BEGINS, _BEGINS_TEXT = re.compile(_BEGIN.encode("utf-8")), re.compile(_BEGIN)
 _HEADING = r"\s*#{1,6}\s"
 _IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADING)
+# A blank line, or one that underlines a heading, fences code or is a horizontal rule.
+_RULE = r"\s*(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*)?$"
+_IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
+# A line break that is no blank: between Chinese or Japanese characters, and, with the hyphen, in a
+# divided word. "-" stays, because it is also the hyphen of words that are written with one.
+_WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
+_NO_BLANK = regex.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}])|[\u00ad\u2010]\n(?=\p{{Ll}})")
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
 # The first word of a line that continues a sentence.
@@ -40,7 +50,7 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     rest: tuple[Any, ...] = ()
     size, is_heading = 0, False
     for line, *others in rows:
-        blank = line is not None and not line.strip()
+        blank = line is not None and _IS_RULE.match(line) is not None
         if size and (blank or is_heading or _BEGINS.match(line or b"")):
             yield _joined(held, size), *rest
             held, size = [], 0
@@ -59,7 +69,15 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _joined(lines: list[bytes], size: int) -> bytes | None:
-    return b" ".join(lines) if size <= MOST_LINE_BYTES else None
+    if size > MOST_LINE_BYTES:
+        return None
+    decoded = (line.decode("utf-8", "surrogateescape").strip() for line in lines)
+    return _without_breaks(decoded).encode("utf-8", "surrogateescape")
+
+
+def _without_breaks(lines: Iterable[str]) -> str:
+    joined: str = _NO_BLANK.sub("", "\n".join(lines))
+    return joined.replace("\n", " ")
 
 
 def paragraphs_of(text: str) -> str:
@@ -70,12 +88,13 @@ def paragraphs_of(text: str) -> str:
     paragraphs: list[list[str]] = []
     is_open = False
     for line in map(str.strip, re.split(r"\r\n?|\n", text)):
-        if is_open and line and not _BEGINS_TEXT.match(line):
+        blank = _IS_RULE_TEXT.match(line) is not None
+        if is_open and not blank and not _BEGINS_TEXT.match(line):
             paragraphs[-1].append(line)
-        elif line:
+        elif not blank:
             paragraphs.append([line])
-        is_open = line != "" and not _IS_HEADING_TEXT.match(line)
-    return "\n".join(" ".join(" ".join(lines).split()) for lines in paragraphs)
+        is_open = not blank and not _IS_HEADING_TEXT.match(line)
+    return "\n".join(" ".join(_without_breaks(lines).split()) for lines in paragraphs)
 
 
 def looks_wrapped(head: bytes) -> bool:

@@ -87,6 +87,31 @@ def test_a_heading_ends_with_its_line(tmp_path):
     assert read_all(tmp_path / "a.md", wrapped=True).texts == texts
 
 
+def test_a_rule_ends_a_text_and_is_no_text(tmp_path):
+    """Setext, reStructuredText and AsciiDoc headings, fences and the lines around front matter."""
+    content = "---\nTitle\n=====\nOne\n```\n==  ==\n.. a\n=== ===\ntwo --- three\n-----x\n***\n--\n"
+    (tmp_path / "a.rst").write_text(content)
+    texts = ["Title", "One", "== == .. a", "two --- three -----x", "--"]
+    assert read_all(tmp_path / "a.rst", wrapped=True).texts == texts
+    assert wrapped_lines.paragraphs_of(content).split("\n") == texts
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("\u518d\u3059\n  \u308b\u3002\nbash\n\u306f", "\u518d\u3059\u308b\u3002 bash \u306f"),
+        ("\ud55c\uad6d\n\uc5b4", "\ud55c\uad6d \uc5b4"),
+        ("die Fehler\u2010\n diagnosen \u00fc\u00ad\n\u00fc", "die Fehlerdiagnosen \u00fc\u00fc"),
+        ("die QUELL\u2010\nDatei, Kurz-\nund", "die QUELL\u2010 Datei, Kurz- und"),
+    ],
+    ids=["Japanese", "Korean", "divided", "hyphens"],
+)  # fmt: skip
+def test_a_line_break_is_a_blank_only_between_words(tmp_path, content, text):
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    assert read_all(tmp_path / "a.txt", wrapped=True).texts == [text]
+    assert wrapped_lines.paragraphs_of(content) == text
+
+
 def test_a_text_that_is_too_long_is_dropped_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(wrapped_lines, "MOST_LINE_BYTES", 30)
     (tmp_path / "a.txt").write_text(f"{'word ' * 3}\n{'word ' * 4}\n\nshort\nline\n")
