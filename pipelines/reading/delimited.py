@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Literal
 
 from pipelines.reading.bad_rows import Unusable
+from pipelines.reading.formats import kind_of
 from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
 
 # Maximum number of characters of a cell. A longer cell results from a quote that is not closed.
@@ -25,13 +26,14 @@ def delimited_rows(
     """Yield the cells of each row, the header first, and an Unusable for each line without a row.
 
     After a quote that is never closed, all further lines are unusable; they would otherwise become
-    one cell. Between tabs a quote is part of the text, unless the whole cell is quoted, and a
-    carriage return is white space, unless it ends the header.
+    one cell. In a tsv a quote is part of the text, unless the whole cell is quoted, and a carriage
+    return is white space, unless it ends the header.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
-    lines = _RowLines(_lines(name, delimiter, long_lines, encoding))
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    is_tsv = delimiter == "\t" and kind_of(name) == "tsv"
+    lines = _RowLines(_lines(name, is_tsv, long_lines, encoding))
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting)
     while True:
         before = reader.line_num
@@ -48,7 +50,7 @@ def delimited_rows(
             found = row[-1].removesuffix(_END)
             yield from repeat(Unusable("unclosed_quote", found), reader.line_num - before - 1)
         else:
-            yield (list(map(_unquoted, row)) if delimiter == "\t" else row) or Unusable("empty")
+            yield (list(map(_unquoted, row)) if is_tsv else row) or Unusable("empty")
     yield from long_lines
 
 
@@ -79,11 +81,11 @@ class _RowLines:
 
 
 def _lines(
-    name: str, delimiter: str, long_lines: list[Unusable], encoding: str | None
+    name: str, is_tsv: bool, long_lines: list[Unusable], encoding: str | None
 ) -> Iterator[str]:
     """Yield each line with its line break (\\n, \\r or \\r\\n), then a marker line, which becomes
     part of the last cell if a quote is still open at the end of the file."""
-    splits = delimiter != "\t"  # whether a carriage return ends a line
+    splits = not is_tsv  # whether a carriage return ends a line
     for number, line in enumerate(file_lines(name, encoding=encoding)):
         if line is None:
             long_lines.append(Unusable("too_long"))

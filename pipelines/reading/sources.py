@@ -89,6 +89,11 @@ def plan(
                 f"input {name!r} cannot be read ({error.strerror or error}): {advice} or leave it "
                 "out"
             ) from None
+    if text_column != "text" and {"txt"} == set(map(kind_of, files)):
+        raise UserError(
+            f"input {files[0]!r} has no columns and so no {text_column!r}: leave out "
+            "--text-column, or rename the file to .csv or .tsv if it is a table"
+        )
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
     return made if limit is None else _first_rows(made, limit)

@@ -70,6 +70,13 @@ def test_a_carriage_return_between_tabs_ends_a_row_only_where_it_ends_the_header
         assert read_all(tmp_path / "a.tsv").texts == texts
 
 
+def test_a_csv_between_tabs_has_quoted_line_breaks(tmp_path):
+    """Excel's "Unicode text", renamed."""
+    (tmp_path / "a.csv").write_text('text\tn\n"One ""a""\nand\ttwo"\t1\nb\t2\n', encoding="utf-16")
+    found = read_all(tmp_path / "a.csv", delimiter="\t", encoding="utf-16")
+    assert (found.texts, found.dropped) == (['One "a" and two', "b"], {})
+
+
 def test_every_row_of_a_real_tsv_is_read(tmp_path, shared):
     """Its texts hold quotes that are never closed."""
     original = shared / "data" / "senteval" / "MRPC" / "msr_paraphrase_train.txt"

@@ -281,3 +281,11 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
     for name, columns in files.items():
         make_files(tmp_path, {name: "" if columns is None else parquet(text=["a"], **columns)})
     assert all_have_integers(plan([str(tmp_path)])) is expected
+
+
+def test_columns_of_a_text_file_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("title\tbody\n")
+    with pytest.raises(UserError, match=r"a\.txt' has no columns and so no 'title,body': leave"):
+        plan([str(tmp_path)], text_column="title,body")
+    (tmp_path / "b.tsv").write_text("title\tbody\n")
+    assert len(plan([str(tmp_path)], text_column="title,body").files) == 2
