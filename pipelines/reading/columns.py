@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -12,6 +14,7 @@ from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.formats import kind_of
+from pipelines.reading.line_reader import json_objects
 from pipelines.reading.read_plan import ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
@@ -20,6 +23,9 @@ TRIPLES = ("sent0", "sent1", "hard_neg")
 COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 # `cotbert search` reads the same column.
 ID_OPTION = "--id-column of `cotbert embed`"
+
+# Number of JSON lines that are searched for the columns before the job starts.
+SAMPLED_LINES = 100
 
 
 def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
@@ -91,3 +97,11 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     if plan.texts == TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
+
+
+def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
+    """Raise UserError if none of the first JSON lines has a text's or the documents' column."""
+    found = sorted(set(chain.from_iterable(json_objects(islice(lines, SAMPLED_LINES)))))
+    keep = plan.keep[:1] if plan.document_column else ()
+    if found:
+        check_columns(name, replace(plan, keep=keep, id_column=None), found)

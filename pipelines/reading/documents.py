@@ -10,20 +10,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import repeat
 from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.reading.formats import kind_of
-from pipelines.reading.line_reader import json_objects
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 ROW, FILE, PARAGRAPH, COLUMN = "row", "file", "paragraph", "column:"
 # Maximum number of bytes of a paragraph that are hashed, since a file may be a single paragraph.
 MOST_HASHED = 16 << 20
-# Number of JSON lines that are searched for the documents' column before the job starts.
-SAMPLED_LINES = 100
 
 
 def document_id(text: str | bytes) -> int:
@@ -122,14 +119,4 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
         raise UserError(
             f"documents is 'file' and the input is the single file {plan.files[0]!r}: give more "
             "files, or --documents row, paragraph or column:NAME"
-        )
-
-
-def check_json_column(name: str, lines: Iterable[bytes | None], column: str) -> None:
-    """Raise UserError if none of the first JSON lines has the column of the documents."""
-    found = set(chain.from_iterable(json_objects(islice(lines, SAMPLED_LINES))))
-    if found and column not in found:
-        raise UserError(
-            f"{name!r} has no column {column!r}: it has {', '.join(sorted(found))}; name one with "
-            "--documents column:NAME"
         )

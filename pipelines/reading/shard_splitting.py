@@ -17,6 +17,7 @@ from pipelines.reading.columns import (
     COLUMN_OPTIONS,
     ID_OPTION,
     check_columns,
+    check_json_columns,
     check_types,
     header,
     keep_option,
@@ -24,7 +25,7 @@ from pipelines.reading.columns import (
 from pipelines.reading.content_checks import check_compression, check_content, has_markup
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import DELIMITERS
-from pipelines.reading.documents import PARAGRAPH, check_json_column
+from pipelines.reading.documents import PARAGRAPH
 from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
 from pipelines.reading.formats import kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
@@ -83,8 +84,8 @@ def _text_shards(
         plan.found.utf8.append(name)
     if kind in DELIMITERS:
         check_columns(name, plan, header(name, plan.delimiter_of(kind), plan.encoding))
-    elif kind == "jsonl" and plan.document_column:
-        check_json_column(name, file_lines(name, encoding=plan.encoding), plan.document_column)
+    elif kind == "jsonl":
+        check_json_columns(name, plan, file_lines(name, encoding=plan.encoding))
     if plan.id_column and (text_id := _text_id(name, kind, plan)):
         plan.found.text_ids[name] = text_id
     whole = locations.suffixes(name)[1] or locations.is_uri(name) or not can_be_cut(plan.encoding)

@@ -95,8 +95,8 @@ COUNTED = {
 TOLD = {
     "gzip cut short": ("a.txt.gz", gzip.compress(PLENTY)[:-2000],
                        r"a\.txt\.gz' cannot be read to its end \(Truncated compressed stream\)"),
-    "zstandard cut short": ("a.jsonl.zst", zstandard(PLENTY)[:-9],
-                            r"a\.jsonl\.zst' cannot be read to its end \(Truncated compressed"),
+    "zstandard cut short": ("a.txt.zst", zstandard(PLENTY)[:-9],
+                            r"a\.txt\.zst' cannot be read to its end \(Truncated compressed"),
     "gzip cut after a few bytes": ("a.csv.gz", gzip.compress(PLENTY)[:5],
                                    r"a\.csv\.gz' cannot be read .*Truncated compressed stream"),
     "UTF-16": ("a.txt", GOOD.encode("utf-16"), "is UTF-16: give --encoding utf-16$"),
