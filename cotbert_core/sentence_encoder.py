@@ -142,9 +142,9 @@ class SentenceEncoder:
         """Return the vectors (N, D) of N sentences, in their order.
 
         batch_tokens: maximum number of padded tokens in one forward pass (None: the device's
-        default). normalize: scale vectors to unit length (None: as stored in the folder; False for
-        models trained by this package). dtype: number format of the result. precision: number
-        format of matrix products; auto: bf16 if the device computes it faster, else fp32.
+        default). normalize: scale vectors to unit length (None: as stored in the folder). dtype:
+        number format of the result. precision: number format of matrix products; auto: bf16 if the
+        device computes it faster, else fp32.
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")

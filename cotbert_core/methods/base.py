@@ -94,14 +94,15 @@ class Method(nn.Module):
     def pooling(self) -> PoolingConfig:
         """The pooling of the trained encoder: by default the anchor template's last mask.
 
-        It keeps the maximum length of the original encoder, so that the scores before and after
-        training are of the same texts.
+        It keeps the maximum length and the unit length of the original encoder, as
+        `plain_pooling_config` does.
         """
-        method = self.settings.method
+        method, own = self.settings.method, readable_pooling(self.settings.encoder)
         return PoolingConfig(
             "mask",
             self.template("anchor").at_inference,
-            max_length=readable_pooling(self.settings.encoder).get("max_length"),
+            max_length=own.get("max_length"),
+            normalize=own.get("normalize", False),
             full_stop=True,
             empty_blank=isinstance(method, PromptedSettings) and method.empty_sentence == "blank",
             method=method.name,

@@ -50,8 +50,9 @@ def plain_pooling_config(
     """Return the pooling of an encoder that was trained without a template.
 
     Corpora are tokenized for templates, so such an encoder keeps the leading blank. It keeps the
-    prompts and the maximum length of the original encoder, as in sentence-transformers, so that
-    scores before and after training are comparable.
+    prompts, the maximum length and the unit length of the original encoder, as in
+    sentence-transformers, so that scores before and after training are comparable, and so that its
+    vectors fit where the original's were compared by inner product.
     """
     own = readable_pooling(settings.encoder)
     return PoolingConfig(
@@ -59,6 +60,7 @@ def plain_pooling_config(
         prompt_of(own),
         query=own.get("query"),
         max_length=own.get("max_length"),
+        normalize=own.get("normalize", False),
         blank=True,
         head=head,
         method=settings.method.name,

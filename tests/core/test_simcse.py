@@ -81,13 +81,13 @@ def test_a_head_that_stays_is_read_everywhere(make, exact_model, sentences, ends
     ids=lambda method: method["method.name"],
 )
 @pytest.mark.parametrize("limit", [9, None])
-def test_the_model_reads_as_many_tokens_as_the_encoder_did(
+def test_the_model_keeps_the_limit_and_the_unit_length_of_the_encoder(
     encoder_folder, tiny_settings, tmp_path, limit, method
 ):
     folder = tmp_path / "modules"
     shutil.copytree(encoder_folder, folder)
     if limit:
-        kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+        kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
         modules = [
             {"type": f"sentence_transformers.models.{k}", "path": p} for k, p in kinds.items()
         ]
@@ -97,6 +97,6 @@ def test_the_model_reads_as_many_tokens_as_the_encoder_did(
     method = build_method(load_backbone(str(folder)), tiny_settings(str(folder), method))
     saved = SentenceEncoder(method.backbone, method.pooling)
     before = SentenceEncoder.from_pretrained(folder, readout="cls")
-    assert method.pooling.max_length == limit
+    assert (method.pooling.max_length, method.pooling.normalize) == (limit, limit is not None)
     assert saved.max_length == (limit or before.backbone.max_tokens - saved.bound.length)
     assert before.max_length == (limit or before.backbone.max_tokens - 2)
