@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
@@ -90,8 +91,11 @@ def run(given: Pretrain) -> None:
     print_facts(result, given.verbose)
     if given.profile:
         print_output("\n" + read_sections(given.output), end="")
-    trained = ("--encoder", given.output / "model", "--output", "runs/mine")
-    after = ("train", "simcse-base", "--corpus", corpus.path, *trained)
+    encoder = ("--encoder", given.output / "model", "--output")
+    after: tuple[str | Path, ...]
+    after = ("train", "simcse-base", "--corpus", corpus.path, *encoder, "runs/mine")
+    if new is not None:  # the corpus has the tokens of another tokenizer
+        after = ("prepare", "--input", corpus.path, *encoder, "corpus")
     print_ending(baseline_sentence(result), given.output, after)
 
 

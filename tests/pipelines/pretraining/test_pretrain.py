@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -22,6 +24,7 @@ from cotbert_core.training.checkpoints import checkpoints
 from pipelines.cli import main
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.storage.corpus import Corpus
 from pipelines.training.metrics_log import read_rows
 
 pytestmark = pytest.mark.ray_local
@@ -83,7 +86,7 @@ def test_the_model_is_an_encoder_with_a_head(trained):
     assert SentenceEncoder.from_pretrained(model).encode(["A man"]).shape == (1, 32)
 
 
-def test_a_killed_run_continues_to_the_same_model(home, line, trained, capfd):
+def test_a_killed_run_continues_to_the_same_model(home, line, trained, capfd, monkeypatch):
     """SIGKILL of the driver after the first checkpoint, then the same command, and of a worker."""
     output = home / "killed"
     job = Command(*line("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -95,8 +98,13 @@ def test_a_killed_run_continues_to_the_same_model(home, line, trained, capfd):
     killer.start()
     assert main(line("killed")) == 0
     killer.join()
-    assert "died (killed, out of memory, or a lost node)" in capfd.readouterr().err
+    shown = capfd.readouterr()
+    assert "died (killed, out of memory, or a lost node)" in shown.err
     assert curve(output) == curve(trained)
     own, whole = (load_file(f / "model" / "model.safetensors") for f in (output, trained))
     assert own.keys() == whole.keys()
     assert all(torch.equal(own[name], whole[name]) for name in own)
+    (words,) = re.findall(r"  next    \S*cotbert (.+)", shown.out)
+    monkeypatch.chdir(home)
+    assert main([*shlex.split(words)[:-1], "tokenized"]) == 0
+    assert Corpus.open(home / "tokenized").manifest["encoder"] == "killed/model"
