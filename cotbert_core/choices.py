@@ -10,6 +10,7 @@ from typing import Literal
 Precision = Literal["auto", "bf16", "fp32"]
 Attention = Literal["auto", "plain", "eager", "sdpa", "unpadded"]
 Backend = Literal["auto", "torch", "openvino"]
+Readout = Literal["mask", "cls", "mean"]
 Denoise = Literal["none", "position", "pad"]
 
 # The weight of BM25 beside a cosine. Of 0.1, 0.2, 0.3, 0.5 and 1 this one found most dev queries

@@ -12,7 +12,7 @@ from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
-from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
+from pipelines.adapting.options import CANDIDATES, SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus
 from pipelines.training.inputs import check_inputs
 
@@ -22,22 +22,6 @@ REST_LENGTH = 128
 # Checks in a training: the rungs of successive halving are at the first and the third.
 CHECKS = 6
 
-_CONTRASTIVE = {"method.name": "denosent", "method.objective": "contrastive"}
-_DENOSENT = {"method.name": "denosent", "method.objective": "both"}
-_CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "denosent-rest": {**_CONTRASTIVE, "method.positive": "rest"},
-    "denosent-neighbour": {**_CONTRASTIVE, "method.positive": "neighbour"},
-    # With the sentence rebuilt, as in the paper, and not the rest, as in the released code, a step
-    # takes 2.7 s instead of 4.6 on docstrings; the score is the same (55.0 and 55.5 % found first
-    # after 30 steps, two seeds, standard deviation 0.8).
-    "denosent-both-rest": {**_DENOSENT, "method.positive": "rest", "method.target": "original"},
-    "denosent-both-neighbour": {**_DENOSENT, "method.positive": "neighbour"},
-    "simcse": {"method.name": "simcse"},
-    "cot-bert-template": {"method.name": "cot-bert"},
-    "cot-bert-rest": {"method.name": "cot-bert", "method.positive": "rest"},
-    "promptbert-template": {"method.name": "promptbert"},
-    "promptbert-rest": {"method.name": "promptbert", "method.positive": "rest"},
-}
 # The templates of a method, for encoders with BERT's and with RoBERTa's special tokens.
 _TEMPLATES = {
     "cot-bert": ("cot-bert", "cot-roberta"),
@@ -100,7 +84,7 @@ def check_every(steps: int) -> int:
 
 def _method(name: str, readout: str, *, roberta: bool) -> dict[str, Any]:
     """Return the settings of a candidate's method, flat."""
-    changes = dict(_CHANGES[name])
+    changes = dict(CANDIDATES[name])
     method = changes["method.name"]
     if method not in _TEMPLATES:
         changes |= {"method.readout": readout}

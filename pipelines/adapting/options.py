@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
@@ -14,21 +15,30 @@ from pipelines.options.declare import SCORES, SEARCH, TRAINING, Option
 from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
 from pipelines.reading import docstrings
 
-# The training methods to try, the most promising first: if trials run one after another, the later
-# ones are stopped early when they are worse.
-CANDIDATES = (
-    "denosent-rest",
-    "denosent-neighbour",
-    "denosent-both-rest",
-    "denosent-both-neighbour",
-    "simcse",
-    "cot-bert-template",
-    "cot-bert-rest",
-    "promptbert-template",
-    "promptbert-rest",
-)
+_CONTRASTIVE = {"method.name": "denosent", "method.objective": "contrastive"}
+_DENOSENT = {"method.name": "denosent", "method.objective": "both"}
+# The training methods to try, with their settings, the most promising first: if trials run one
+# after another, the later ones are stopped early when they are worse.
+CANDIDATES: Mapping[str, Mapping[str, Any]] = {
+    "denosent-rest": {**_CONTRASTIVE, "method.positive": "rest"},
+    "denosent-neighbour": {**_CONTRASTIVE, "method.positive": "neighbour"},
+    # With the sentence rebuilt, as in the paper, and not the rest, as in the released code, a step
+    # takes 2.7 s instead of 4.6 on docstrings; the score is the same (55.0 and 55.5 % found first
+    # after 30 steps, two seeds, standard deviation 0.8).
+    "denosent-both-rest": {**_DENOSENT, "method.positive": "rest", "method.target": "original"},
+    "denosent-both-neighbour": {**_DENOSENT, "method.positive": "neighbour"},
+    "simcse": {"method.name": "simcse"},
+    "cot-bert-template": {"method.name": "cot-bert"},
+    "cot-bert-rest": {"method.name": "cot-bert", "method.positive": "rest"},
+    "promptbert-template": {"method.name": "promptbert"},
+    "promptbert-rest": {"method.name": "promptbert", "method.positive": "rest"},
+}
 # The candidates whose positive comes from the sentence's document.
-FROM_DOCUMENTS = tuple(name for name in CANDIDATES if name.endswith(("-rest", "-neighbour")))
+FROM_DOCUMENTS = tuple(
+    name
+    for name, settings in CANDIDATES.items()
+    if settings.get("method.positive") in ("rest", "neighbour")
+)
 # The value of --documents for rows that are single sentences.
 NO_DOCUMENTS = "none"
 # The maximum sequence length, lowered to the encoder's own limit. 99 % of the sentences of
@@ -146,7 +156,7 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         for name in (*self.candidates, *self.without):
             if name not in CANDIDATES:
-                raise unknown("candidate", name, dict.fromkeys(CANDIDATES))
+                raise unknown("candidate", name, CANDIDATES)
         self._check_documents()
         if not self.chosen:
             raise UserError(

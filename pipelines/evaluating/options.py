@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cotbert_core.choices import Denoise
+from cotbert_core.choices import Readout as Pooling
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, SCORES, Option
 
-Readout = Literal["mask", "cls", "mean", "last", "first-last", "static", "top-tokens"]
+Readout = Literal[Pooling, "last", "first-last", "static", "top-tokens"]
 MODELS = Option(
     f"open this model: {shared.MODEL_NAMES}, read in its own way, or with ,template=TEMPLATE or "
     ",readout=READOUT after it",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cotbert_core.choices import Backend, Precision
+from cotbert_core.choices import Readout as Pooling
 from cotbert_core.errors import UserError
 from pipelines.options.declare import (
     GENERAL,
@@ -240,7 +241,7 @@ Delimiter = Annotated[str | None, DELIMITER]
 Wrapped = Annotated[bool, WRAPPED]
 Limit = Annotated[int | None, LIMIT]
 Template = Annotated[str | None, TEMPLATE]
-Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]
+Readout = Annotated[Pooling | None, READOUT]
 EncoderPrecision = Annotated[Precision, PRECISION]
 PrecisionOrInt8 = Annotated[Precision, PRECISION_OR_INT8]
 EncoderBackend = Annotated[Backend, BACKEND]

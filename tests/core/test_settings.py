@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from cotbert_core.choices import Readout
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.template_denoising import DENOISERS
@@ -206,7 +207,7 @@ def test_choices_and_dictionaries_hold_the_same_names():
         assert set(kind().needs) <= set(kind().uses) <= set(COLUMNS)
     assert {*DENOISERS, "none"} == set(get_args(Denoise))
     assert set(HEADS) == set(get_args(HeadName))
-    assert set(READOUTS) == {"mask", "cls", "mean"}
+    assert set(READOUTS) == set(get_args(Readout))
 
 
 def test_what_methods_need_follows_their_settings():

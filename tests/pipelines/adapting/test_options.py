@@ -20,7 +20,7 @@ def documents(**options):
 def test_candidates_are_tried_in_one_order_each_once():
     named = documents(candidates=("simcse", "denosent-rest", "simcse"))
     assert named.chosen == ("denosent-rest", "simcse")
-    assert documents(without=("denosent-rest",)).chosen == CANDIDATES[1:]
+    assert documents(without=("denosent-rest",)).chosen == tuple(CANDIDATES)[1:]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
     assert made.read_as == by
     assert made.prepare_options().documents == (None if by == "none" else by)
     sentences = ("simcse", "cot-bert-template", "promptbert-template")
-    assert made.chosen == (sentences if by == "none" else CANDIDATES)
+    assert made.chosen == (sentences if by == "none" else tuple(CANDIDATES))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_wrong_option_is_named_with_its_rule(options, words):
 def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder):
     options = documents(encoder=encoder_folder, max_steps=12, batch_size=4)
     found = candidates(options, encoder_folder, "mean")
-    assert tuple(found) == CANDIDATES
+    assert list(found) == list(CANDIDATES)
     budgets = {(s.max_steps, s.batch_size, s.seed, s.dev, s.eval_every) for s in found.values()}
     assert budgets == {(12, 4, 0, "own", 2)}
     for name, settings in found.items():
