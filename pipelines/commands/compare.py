@@ -19,8 +19,8 @@ class Compare:
         tuple[str, ...],
         Option(
             "compare this recipe, or a variant of it with a name (RECIPE,name=NAME,SETTING=VALUE,"
-            "...), or this readout without training: cls, last, first-last, static, whitening or "
-            "flow",
+            "...), or this readout without training: cls, last, first-last, static, top-tokens, "
+            "whitening or flow",
             "RECIPE",
             positional=True,
         ),
