@@ -25,7 +25,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.runtime.progress import say
 from pipelines.runtime.training_capacity import MAY_GROW
-from pipelines.storage.paths import SUBMITTED_FROM
+from pipelines.storage.paths import SUBMITTED_FROM, absolute_store
 
 # Commands that are not submitted.
 LOCAL = ("cluster", "submit")
@@ -87,7 +87,7 @@ def check(
     local = running()
     is_local = local is not None and local.address == server.address
     if is_local:
-        variables.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+        variables.setdefault("MLFLOW_TRACKING_URI", absolute_store("sqlite:///mlflow.db"))
     notes = _notes(variables, is_local)
     made = f"{command[0]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     return Submission(name or made, tuple(command), variables, notes)

@@ -79,9 +79,9 @@ def _probe_database(uri: str) -> None:
     """Open a database once and raise its error; MLflow would retry for 100 s, with warnings."""
     import sqlalchemy
 
-    if uri.startswith(SQLITE):  # MLflow also creates its folder
-        Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     engine = sqlalchemy.create_engine(uri)
+    if uri.startswith(SQLITE):  # MLflow also creates its folder
+        Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
     try:
         engine.connect().close()
     finally:

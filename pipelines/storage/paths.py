@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 from cotbert_core.errors import UserError
 
@@ -26,10 +28,12 @@ def absolute_store(address: str) -> str:
 
     Trials and submitted jobs have other current folders.
     """
+    # In an address a `?` begins its options, and `%3F` is a `?`.
+    here = re.sub(r"\?|%(?=[0-9A-Fa-f]{2})", lambda sign: quote(sign[0]), os.getcwd())
     for scheme in ("sqlite:///", "file:"):
         path = address.removeprefix(scheme)
         if path not in (address, "", ":memory:") and not path.startswith("/"):
-            return f"{scheme}{os.path.abspath(path)}"
+            return f"{scheme}{os.path.normpath(os.path.join(here, path))}"
     return address if ":" in address or address == DATABRICKS else os.path.abspath(address)
 
 

@@ -132,6 +132,17 @@ def test_a_relative_store_is_the_same_one_in_a_trials_folder(
     assert tracking.tracking_uri() == absolute.format(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["what?", "50%20 off", "100% ü#&"])
+def test_the_store_is_in_a_folder_of_any_name(empty_store, tmp_path, monkeypatch, name):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    Path("mlflow.db").write_bytes(empty_store.read_bytes())
+    before = Path("mlflow.db").stat().st_mtime_ns
+    with tracked_run("prepare", {}):
+        pass
+    assert Path("mlflow.db").stat().st_mtime_ns > before
+
+
 def test_a_run_is_shown_under_its_parent(own_store):
     with tracked_run("quickstart", {}) as outer, tracked_run("train", {}, parent=outer.id) as inner:
         pass
