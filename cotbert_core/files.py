@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -129,3 +130,14 @@ def part_of(folder: Path, relative: str) -> Path:
             "copy the file into the folder"
         )
     return path
+
+
+def home_folder() -> Path:
+    """Return the user's home folder; UserError if HOME is unset and the system knows none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UserError(
+            f"HOME is not set and user {os.getuid()} has no home folder: set HOME to a folder that "
+            "you can write to"
+        ) from None

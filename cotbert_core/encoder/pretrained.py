@@ -31,6 +31,8 @@ def open_pretrained(
     report = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
     try:
         if auto_class.__name__.startswith("AutoModel"):
+            for path in Path(location).glob("*.safetensors"):
+                path.open("rb").close()  # of one without rights safetensors says that it is missing
             check_model_size(location)
         # Missing weights are checked below, and those of a language model's head are not used.
         with no_loading_report() if report else nullcontext():

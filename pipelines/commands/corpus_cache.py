@@ -15,6 +15,7 @@ from pipelines.reading import sources
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
+from pipelines.storage.output_folder import check_writable
 from pipelines.storage.paths import cache_folder
 
 
@@ -57,6 +58,14 @@ def open_or_prepare(
         for warning in found.manifest.get("warnings", ()):
             say(f"warning: {warning}")
         return found
+    try:
+        check_writable(folder)
+    except UserError:
+        raise UserError(
+            f"corpus {corpus!r} is raw text, and the cache folder {str(cache_folder())!r}, in which"
+            " it would be prepared, cannot be written: set COTBERT_CACHE to a folder that you can "
+            "write to"
+        ) from None
     say(f"preparing {corpus} into {folder}")
     prepare(options, folder, verbose)
     return Corpus.open(folder)

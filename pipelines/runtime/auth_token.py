@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import home_folder
 from pipelines.runtime.progress import say
 
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
@@ -24,7 +25,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def default_path() -> Path:
     """Return the file that Ray reads when no variable names a token."""
-    return Path.home() / ".ray" / "auth_token"
+    return home_folder() / ".ray" / "auth_token"
 
 
 def find_token() -> str | None:

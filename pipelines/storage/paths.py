@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import home_folder
 
 # The environment variable of a submitted job with the folder in which `cotbert submit` was called.
 SUBMITTED_FROM = "COTBERT_SUBMITTED_FROM"
@@ -20,7 +21,7 @@ def cache_folder() -> Path:
     """Return COTBERT_CACHE, or `cotbert` in the user's cache folder if it is unset or empty."""
     if own := os.environ.get("COTBERT_CACHE"):
         return Path(own).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "cotbert"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache").absolute() / "cotbert"
 
 
 def absolute_store(address: str) -> str:

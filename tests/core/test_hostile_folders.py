@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from dataclasses import asdict
@@ -194,6 +195,12 @@ def test_a_hostile_config_is_refused(folder, key, value, words):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {key: value}))
     check_refused(folder, words)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_weights_without_rights_are_not_called_missing(folder):
+    (folder / "model.safetensors").chmod(0)
+    check_refused(folder, "Permission denied")
 
 
 @pytest.mark.parametrize("text", ["", "[]", DEEP, '{"model": 3}', '{"version": "1.0"}'])

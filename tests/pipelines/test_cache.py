@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.commands import corpus_cache
 from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
+from pipelines.runtime.auth_token import default_path
 
 
 @pytest.fixture
@@ -52,6 +53,22 @@ def test_where_the_cache_is(monkeypatch, variables, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert str(cache_folder()) == expected
+
+
+def test_without_a_home_folder_home_is_to_be_set(monkeypatch):
+    for name in ("COTBERT_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 987_654)
+    for folder in (cache_folder, default_path):
+        with pytest.raises(UserError, match=r"user 987654 has no home folder: set HOME to"):
+            folder()
+
+
+def test_a_cache_that_cannot_be_written_is_named(text, prepared, bert_folder, monkeypatch):
+    monkeypatch.setenv("COTBERT_CACHE", "/proc/none")
+    with pytest.raises(UserError, match=r"'/proc/none', in which .* set COTBERT_CACHE to"):
+        open_or_prepare(str(text), bert_folder, 16)
+    assert prepared == []
 
 
 def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder):
