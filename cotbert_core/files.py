@@ -19,6 +19,13 @@ MOST_JSON_BYTES = 64 << 20
 UNFINISHED = "unfinished-folder"
 
 
+def output_path(path: str | Path) -> Path:
+    """Return an output's absolute path; of a link the path that it leads to, since a folder cannot
+    be renamed to a link."""
+    path = Path(path).expanduser().absolute()
+    return path.resolve() if path.is_symlink() else path
+
+
 def require_empty(path: Path, besides: Collection[str] = ()) -> None:
     """Raise UserError if `path` exists, unless it is a folder that is empty besides these names."""
     if path.exists() and (not path.is_dir() or any(p.name not in besides for p in path.iterdir())):
@@ -31,6 +38,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
     What an interrupted job left there is deleted; UserError if PATH.partial is something else.
     """
+    path = output_path(path)
     require_empty(path)
     partial = path.with_name(path.name + ".partial")
     unfinished = partial / UNFINISHED

@@ -15,6 +15,7 @@ import torch
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
+from cotbert_core.files import output_path
 from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
@@ -48,7 +49,7 @@ def pretrain(
     settings: of method mlm; max_length follows method.packed_length. new: make and train a new
     encoder instead of the settings' own. Raises UserError before anything starts.
     """
-    output = Path(output).expanduser().absolute()
+    output = output_path(output)
     _check(settings, corpus, output)
     with locked_output(output):  # `train` locks it too, after this
         if new is not None:

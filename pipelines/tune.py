@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
+from cotbert_core.files import output_path, read_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
@@ -70,7 +70,7 @@ def tune(
         options.space, base, options.trials, options.seeds, options.draw_seed
     )
     check_settings(plan.possible, corpus, options.stopping)
-    output = Path(output).expanduser().absolute()
+    output = output_path(output)
     if (output / SETTINGS_FILE).is_file():
         check_writable(output)
     else:
@@ -207,9 +207,7 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
         if not begun or not discard:
             raise UserError(f"{error}{', or --discard to delete it' * begun}") from None
     say(f"discarding the sweep in {output}")
-    folder = output.resolve()  # a link cannot be removed like a folder, and stays
-    shutil.rmtree(folder)
-    folder.mkdir()
+    shutil.rmtree(output)
     return open_output(output, "sweep", record)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cotbert_core import files
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import output_path, read_json, write_json
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import flatten_values, with_current_names
 from pipelines.reading.data_folder import REFUSED_FILE as REFUSED_FILE
@@ -49,7 +49,7 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
 
     besides: names of folders that may be there, whole or unfinished.
     """
-    path = Path(path).expanduser().absolute()
+    path = output_path(path)
     check_writable(path)
     files.require_empty(path, [*besides, *(f"{name}.partial" for name in besides)])
     return path
@@ -96,7 +96,7 @@ def check_writable(path: Path) -> None:
 def output_of(options: object) -> Path | None:
     """Return the absolute output of a command's options, None if it has none."""
     output = getattr(options, "output", None)
-    return Path(output).expanduser().absolute() if output else None
+    return output_path(output) if output else None
 
 
 def is_unfinished(output: Path | None) -> bool:
@@ -115,7 +115,7 @@ def check_output(
     finished: bool | None = None,
 ) -> Path:
     """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
-    path = Path(path).expanduser().absolute()
+    path = output_path(path)
     if not (path / SETTINGS_FILE).is_file():
         return require_empty(path, inside)
     changed = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]

@@ -15,7 +15,7 @@ from pipelines.storage.output_folder import (
     open_output,
     require_empty,
 )
-from pipelines.storage.resumable_output import RECORD_FILE
+from pipelines.storage.resumable_output import RECORD_FILE, resumable_output
 
 
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
@@ -115,6 +115,23 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
             assert not (tmp_path / name / "a").exists()
         assert [p.name for p in (tmp_path / name).iterdir()] == ["a"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "empty", "killed"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_leads_to_the_output(tmp_path, exists):
+    target = tmp_path / "disk" / "out"
+    if exists:
+        target.mkdir(parents=True)
+    (tmp_path / "link").symlink_to("disk/out")
+    with resumable_output(require_empty(tmp_path / "link"), {"job": "test"}) as work:
+        (work.output / "a").write_text("1")
+    (target / "a").unlink()
+    with atomic_folder(tmp_path / "link") as folder:
+        (folder / "b").write_text("1")
+    (target / "b").unlink()
+    target.rmdir()
+    assert open_output(tmp_path / "link", "run", {"a": 1}) == target
+    assert (tmp_path / "link").is_symlink()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
