@@ -22,6 +22,7 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
+from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.shuffle_windows import Window, windows
@@ -67,7 +68,8 @@ class Stream:
                 yield step, batch_of(table, self.corpus.columns).cut(settings.max_length)
 
     def _dataset(self, plan: Sequence[Window], settings: TrainSettings) -> Any:
-        source = WindowDatasource(partial(read_window, self.corpus, settings), plan)
+        read = partial(read_window, self.corpus, settings, len(self.part_rows))
+        source = WindowDatasource(read, plan)
         # A window is read while the one before is trained on, without a core, since the training
         # workers hold all of them, and on this worker's node.
         dataset = ray.data.read_datasource(
@@ -119,8 +121,20 @@ def _row_bytes(corpus: Corpus, settings: TrainSettings) -> int:
     return sum(4 * tokens + 4 for tokens in texts)
 
 
-def read_window(corpus: Corpus, settings: TrainSettings, window: Window) -> Iterator[pa.Table]:
-    """Yield the token ids of a window's rows in their order, in blocks."""
+def read_window(
+    corpus: Corpus, settings: TrainSettings, parts: int, window: Window
+) -> Iterator[pa.Table]:
+    """Yield the token ids of a window's rows in their order, in blocks.
+
+    parts: the number of the corpus's parts. Raises UserError if the corpus is not the same any
+    more: the window would have other rows.
+    """
+    now, before = (one.select_columns(()) for one in (Corpus.open(corpus.path), corpus))
+    if now.manifest != before.manifest or len(now.parts()) != parts:
+        raise UserError(
+            f"corpus {str(corpus.path)!r} was changed while the run read it: put it back and give "
+            "the same command again to continue, or give a new output"
+        )
     if settings.method.from_documents:
         yield from document_window(corpus, settings, window, BLOCK_ROWS)
         return

@@ -155,7 +155,8 @@ def streamed(monkeypatch):
     def rows(corpus, settings, done=0, total=6, block_rows=3):
         monkeypatch.setattr(streaming, "BLOCK_ROWS", block_rows)
         plan = windows(streamed_rows(settings, corpus), settings, 5, done, total)
-        tables = [t for w in plan for t in streaming.read_window(corpus, settings, w)]
+        parts = len(corpus.parts())
+        tables = [t for w in plan for t in streaming.read_window(corpus, settings, parts, w)]
         return [row for table in tables for row in content(document_batch(table))]
 
     return rows

@@ -30,6 +30,13 @@ def test_a_worker_that_ran_out_of_memory_is_not_started_again():
     assert cause(failure).startswith("worker 1: Ray ended a process because the machine ran out")
 
 
+def test_ray_datas_advice_is_not_the_cause():
+    """An error of a task, to which Ray Data appends how to retry."""
+    why = "UserError: gone\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s)."
+    failure = WorkerGroupError("a worker failed", {0: ValueError(f"{why}\nTo change retry ...")})
+    assert cause(failure) == "worker 0: UserError: gone"
+
+
 # Before Ray knows of a node's death the others fail by it; and by one that failed itself.
 GONE = RuntimeError("[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
 NCCL = RuntimeError("torch.distributed.DistBackendError: NCCL error in")

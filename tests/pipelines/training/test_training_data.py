@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from tiny_corpus import write_corpus
 
@@ -60,9 +62,24 @@ def test_a_window_is_its_parts_end_to_end_and_shuffled(
 ):
     monkeypatch.setattr(streaming, "BLOCK_ROWS", 2)
     window = Window(parts=(2, 0), seed=(0, 0, 1), start=1, stop=4)
-    blocks = list(streaming.read_window(corpus, tiny_settings(bert_folder), window))
+    blocks = list(streaming.read_window(corpus, tiny_settings(bert_folder), 3, window))
     assert [len(block) for block in blocks] == [2, 1]
     lists = [row.tolist() for row in corpus.batch().sentences]
     laid = [*lists[4:], *lists[:3]]
     found = [row for block in blocks for row in block["input_ids"].to_pylist()]
     assert found == [laid[number] for number in window.order(5)]
+
+
+@pytest.mark.parametrize("what", ["replaced", "without a part"])
+def test_a_corpus_that_changes_during_a_run_is_not_read(
+    corpus, bert_folder, sentences, tiny_settings, what
+):
+    """Its windows would have other rows than those of the run."""
+    window = Window(parts=(0,), seed=(0, 0, 1), start=0, stop=1)
+    if what == "replaced":
+        shutil.rmtree(corpus.path)
+        write_corpus(corpus.path, bert_folder, sentences[:2], sentences[2:3], sentences[3:4])
+    else:
+        corpus.parts()[0].unlink()
+    with pytest.raises(UserError, match="was changed while the run read it"):
+        next(streaming.read_window(corpus, tiny_settings(bert_folder), 3, window))
