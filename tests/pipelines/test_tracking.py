@@ -143,6 +143,15 @@ def test_the_store_is_in_a_folder_of_any_name(empty_store, tmp_path, monkeypatch
     assert Path("mlflow.db").stat().st_mtime_ns > before
 
 
+def test_a_deleted_experiment_is_a_warning_that_says_how_to_restore_it(own_store, capsys):
+    number = own_store.create_experiment("cotbert")
+    own_store.delete_experiment(number)
+    with tracked_run("prepare", {}):
+        pass
+    restore = f"`mlflow experiments restore --experiment-id {number}` restores it"
+    assert restore in capsys.readouterr().err
+
+
 def test_a_run_is_shown_under_its_parent(own_store):
     with tracked_run("quickstart", {}) as outer, tracked_run("train", {}, parent=outer.id) as inner:
         pass
