@@ -54,6 +54,7 @@ from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
+from pipelines.reading.read_error import ReadError
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
@@ -107,6 +108,8 @@ def adapt(
         require_same_inputs(output, stamps, (output / CORPUS / RESULT_FILE).is_file())
         try:
             return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
+        except ReadError:  # of a disk, perhaps for a moment: what is prepared stays
+            raise
         except UserError:
             # The documents or options will not do. With settings.json the mended command would be
             # refused, and nothing was trained yet, by an earlier run either.

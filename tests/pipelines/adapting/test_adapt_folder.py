@@ -15,6 +15,7 @@ from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inpu
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
 from pipelines.prepare import check_input
+from pipelines.reading.read_error import ReadError
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.kept_files import MODEL_ALONE
@@ -51,6 +52,20 @@ def test_a_second_start_does_not_touch_a_running_adaptation(tmp_path, options):
     shard = shard_of(output, options)
     with locked_output(output), pytest.raises(UserError, match="is being written by process"):
         job.adapt(options, output)
+    assert shard.is_file()
+
+
+def test_a_read_error_keeps_what_is_prepared(tmp_path, options, refused, monkeypatch):
+    shard = tmp_path / "out" / "corpus.partial" / "shard"
+
+    def fail(*_):
+        shard.parent.mkdir()
+        shard.write_text("1")
+        raise ReadError("timed out: give the same command again")
+
+    monkeypatch.setattr(job, "prepare", fail)
+    with pytest.raises(ReadError):
+        job.adapt(options, tmp_path / "out")
     assert shard.is_file()
 
 
