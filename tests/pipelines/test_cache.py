@@ -97,6 +97,9 @@ def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, monkey
 def test_what_differs_is_prepared_again(
     text, prepared, bert_folder, roberta_folder, monkeypatch, change
 ):
+    if change == "column":
+        text = text.with_suffix(".tsv")
+        text.write_text("text\ttitle\none\ttwo\n")
     open_or_prepare(str(text), bert_folder, 16)
     if change == "content":
         stat = text.stat()

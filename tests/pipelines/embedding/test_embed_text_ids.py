@@ -185,8 +185,9 @@ def test_keywords_are_those_of_the_rows_that_were_embedded(tmp_path, bert_folder
 
 
 @pytest.mark.parametrize("words", [[], ["--keywords"]])
-def test_an_input_without_the_text_column_is_refused(tmp_path, bert_folder, capsys, words):
+def test_an_input_without_texts_in_the_column_is_refused(tmp_path, bert_folder, capsys, words):
     path, out = write(tmp_path, "jsonl"), tmp_path / "out"
+    path.write_text(path.read_text().replace('"text"', '"nope": null, "text"'))
     embed(path, out, bert_folder)
     command = ["search", str(out), "oil", "--text", str(path), "--text-column", "nope", *words]
     assert main(command) == 2

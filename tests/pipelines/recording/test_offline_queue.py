@@ -46,7 +46,7 @@ class Fake:
 
     def get_experiment_by_name(self, name):
         self._call("experiment")
-        return SimpleNamespace(experiment_id="1")
+        return SimpleNamespace(experiment_id="1", lifecycle_stage="active")
 
     def search_runs(self, experiments, query, max_results):
         key = query.split("'")[1]
