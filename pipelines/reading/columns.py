@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 
 import pyarrow as pa
 
@@ -24,8 +24,8 @@ COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 # `cotbert search` reads the same column.
 ID_OPTION = "--id-column of `cotbert embed`"
 
-# Number of JSON lines that are searched for the columns before the job starts.
-SAMPLED_LINES = 100
+# Maximum number of JSON lines that are searched for the columns before the job starts.
+SAMPLED_LINES = 10_000
 
 
 def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
@@ -101,7 +101,11 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
 
 def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
     """Raise UserError if none of the first JSON lines has a text's or the documents' column."""
-    found = sorted(set(chain.from_iterable(json_objects(islice(lines, SAMPLED_LINES)))))
     keep = plan.keep[:1] if plan.document_column else ()
+    found = set[str]()
+    for row in json_objects(islice(lines, SAMPLED_LINES)):
+        found.update(row)
+        if found.issuperset([*plan.texts, *keep]):
+            return
     if found:
-        check_columns(name, replace(plan, keep=keep, id_column=None), found)
+        check_columns(name, replace(plan, keep=keep, id_column=None), sorted(found))

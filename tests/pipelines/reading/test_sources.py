@@ -293,9 +293,9 @@ def test_columns_of_a_text_file_are_refused(tmp_path):
 
 @pytest.mark.parametrize("columns", ["text", "body,titel", "meta.lang"])
 def test_json_without_a_text_column_is_refused_with_its_columns(tmp_path, columns):
-    """A column may be missing in some rows."""
-    rows = '\n{"title": "a", "meta": {"lang": "en"}}\n{broken\n{"body": "b"}\n'
-    make_files(tmp_path, {"a.jsonl": rows})
+    """A column may be missing in many rows."""
+    first = '\n{"title": "a", "meta": {"lang": "en"}}\n{broken\n'
+    make_files(tmp_path, {"a.jsonl": first + '{"title": "a"}\n' * 900 + '{"body": "b"}\n'})
     plan([str(tmp_path)], text_column="title,body")
     message = (
         f"no column '{columns.split(',')[-1]}': it has body, meta, title; name one with --text-"
