@@ -150,9 +150,9 @@ class BlockLedger:
         lost = LostRows(plan)
         for shard, record in self._records():
             counts = Counter({"read": record["counts"]["read"]})
-            bad = [(row["reason"], row["row"]) for row in record["skipped"]]
-            bad += [(FEWER_CELLS, row) for row in record.get("short", ())]  # none in older records
-            count_lost((row for row in bad if row[0] != TOO_LONG), counts)
+            rows = [(r["reason"], r["row"]) for r in record["skipped"] if r["reason"] != TOO_LONG]
+            rows += [(FEWER_CELLS, r) for r in record.get("short", ())]  # older records have none
+            count_lost(rows, counts)
             lost.add(shard, counts)
         return lost
 

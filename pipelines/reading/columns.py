@@ -99,8 +99,17 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
 
 
+def check_text_files(files: Sequence[str], text_column: str) -> None:
+    """Raise UserError if a text column is named and all files are text files, without columns."""
+    if text_column != "text" and set(map(kind_of, files)) == {"txt"}:
+        raise UserError(
+            f"input {files[0]!r} has no columns and so no {text_column!r}: leave out "
+            "--text-column, or rename the file to .csv or .tsv if it is a table"
+        )
+
+
 def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
-    """Raise UserError if none of the first JSON lines has a text's or the documents' column."""
+    """Raise UserError if a text's or the documents' column is in none of the first JSON lines."""
     keep = plan.keep[:1] if plan.document_column else ()
     found = set[str]()
     for row in json_objects(islice(lines, SAMPLED_LINES)):

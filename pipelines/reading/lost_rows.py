@@ -26,8 +26,8 @@ MOST_FILES = 5
 LINES_BEFORE = 100_000
 # Reasons with a warning even for a single row.
 _ALWAYS = ("invalid_utf8", "invalid_encoding", "unclosed_quote")
-# Reasons without a warning: any text file has empty lines, or lines of which cleaning leaves
-# nothing, and SICK has sentences without partners.
+# Reasons without a warning: any text file has empty lines, cleaning may empty others, and SICK has
+# sentences without partners.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "emptied_by_cleaning",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, docstrings, hub_datasets, locations, sick
-from pipelines.reading.columns import TRIPLES
+from pipelines.reading.columns import TRIPLES, check_text_files
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
@@ -89,11 +89,7 @@ def plan(
                 f"input {name!r} cannot be read ({error.strerror or error}): {advice} or leave it "
                 "out"
             ) from None
-    if text_column != "text" and {"txt"} == set(map(kind_of, files)):
-        raise UserError(
-            f"input {files[0]!r} has no columns and so no {text_column!r}: leave out "
-            "--text-column, or rename the file to .csv or .tsv if it is a table"
-        )
+    check_text_files(files, text_column)
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
     return made if limit is None else _first_rows(made, limit)

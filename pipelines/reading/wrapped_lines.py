@@ -23,8 +23,8 @@ _IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADI
 # A blank line, or one that underlines a heading, fences code or is a horizontal rule.
 _RULE = r"\s*(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*)?$"
 _IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
-# A line break that is no blank: between Chinese or Japanese characters, and, with the hyphen, in a
-# divided word. "-" stays, because it is also the hyphen of words that are written with one.
+# Line breaks that no blank replaces: those between Chinese or Japanese characters, and those in
+# divided words, with the hyphen. "-" stays, because some words are always written with it.
 _WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
 _NO_BLANK = regex.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}])|[\u00ad\u2010]\n(?=\p{{Ll}})")
 # A line that ends a sentence, perhaps in quotes or brackets.

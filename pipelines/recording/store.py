@@ -134,12 +134,12 @@ def create_run(client: Any, record: Record, parent: str | None) -> str:
 
 def _experiment(client: Any) -> str:
     experiment = client.get_experiment_by_name(EXPERIMENT)
-    if experiment is not None and experiment.lifecycle_stage == "deleted":
-        raise RuntimeError(
-            f"its experiment {EXPERIMENT} is deleted: `mlflow experiments restore --experiment-id "
-            f"{experiment.experiment_id}` restores it"
-        )
     if experiment is not None:
+        if experiment.lifecycle_stage == "deleted":
+            raise RuntimeError(
+                f"its experiment {EXPERIMENT} is deleted: `mlflow experiments restore "
+                f"--experiment-id {experiment.experiment_id}` restores it"
+            )
         return str(experiment.experiment_id)
     own = not os.environ.get("MLFLOW_TRACKING_URI")
     folder = (Path.cwd() / "mlartifacts").as_uri() if own else None

@@ -126,15 +126,9 @@ def read_window(
 ) -> Iterator[pa.Table]:
     """Yield the token ids of a window's rows in their order, in blocks.
 
-    parts: the number of the corpus's parts. Raises UserError if the corpus is not the same any
-    more: the window would have other rows.
+    parts: the number of the corpus's parts. Raises UserError if the corpus has changed.
     """
-    now, before = (one.select_columns(()) for one in (Corpus.open(corpus.path), corpus))
-    if now.manifest != before.manifest or len(now.parts()) != parts:
-        raise UserError(
-            f"corpus {str(corpus.path)!r} was changed while the run read it: put it back and give "
-            "the same command again to continue, or give a new output"
-        )
+    _require_unchanged(corpus, parts)
     if settings.method.from_documents:
         yield from document_window(corpus, settings, window, BLOCK_ROWS)
         return
@@ -142,3 +136,13 @@ def read_window(
     order = window.order(len(rows))
     for start in range(0, len(order), BLOCK_ROWS):
         yield rows.take(pa.array(order[start : start + BLOCK_ROWS]))
+
+
+def _require_unchanged(corpus: Corpus, parts: int) -> None:
+    """Raise UserError if the corpus is another than at the start: windows would have other rows."""
+    now, before = (one.select_columns(()) for one in (Corpus.open(corpus.path), corpus))
+    if now.manifest != before.manifest or len(now.parts()) != parts:
+        raise UserError(
+            f"corpus {str(corpus.path)!r} was changed while the run read it: put it back and give "
+            "the same command again to continue, or give a new output"
+        )

@@ -14,7 +14,7 @@ from trainings import training
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import output_path, read_json, write_json
 from pipelines.cli import main
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
@@ -236,7 +236,9 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     with pytest.raises(UserError, match=message):
         job._open(output, other, discard=False)
     assert (output / "trials").is_dir()
-    job._open(output, other, discard=True)
+    (tmp_path / "link").symlink_to(output)
+    job._open(output_path(tmp_path / "link"), other, discard=True)
+    assert (tmp_path / "link" / "settings.json").is_file()
     assert not (output / "trials").exists()
     assert read_json(output / "settings.json") == other
     assert "discarding the sweep in" in capsys.readouterr().err
