@@ -2,11 +2,16 @@
 
 On the 1,841 paragraphs of WikiText-2's validation text it finds 270,000 sentences per second on a
 core, pysbd 1,400; where they differ, sentencex more often keeps a bracket or a quotation whole. In
-doubtful cases it does not split. Known errors: it treats the French "M." and the number of a list
-item as a sentence.
+doubtful cases it does not split. It also ends a sentence at a full stop without a blank, which is
+right in film reviews ("too long.The end") and wrong in a name ("torch.nn.Module"), so pieces of a
+name are joined again: 2,352 of 3,231 such ends in 17,594 docstrings, 51 of 14,080 in 8,000 reviews.
+Known errors: it treats the French "M." and the number of a list item as a sentence.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterable
 
 from cotbert_core.errors import UserError
 
@@ -15,6 +20,12 @@ from cotbert_core.errors import UserError
 _EUROPEAN = "bg ca da de el en es fi fr hy it nl pl pt ru sk uk"
 _OTHER = "am ar bn gu hi ja kk kn ml mr my pa ta te zh"
 LANGUAGES = frozenset(f"{_EUROPEAN} {_OTHER}".split())
+
+
+# What tells a name: a full stop inside the word before the cut; in the word after it an inner
+# capital or full stop, or a beginning like that of a private name.
+_NAME_BEFORE = re.compile(r"\w\.\w\S*\.$")
+_NAME_AFTER = re.compile(r"[_{]|\S*?([a-z][A-Z]|\w\.\w)")
 
 
 def check_splitter(language: str) -> None:
@@ -30,5 +41,24 @@ def split(text: str, language: str) -> list[str]:
     """Return the non-empty, stripped sentences of a text in order. A line end ends a sentence."""
     from sentencex import segment
 
-    parts = (part for line in text.split("\n") for part in segment(language, line))
+    parts = (part for line in text.split("\n") for part in _join_names(segment(language, line)))
     return [sentence for part in parts if (sentence := part.strip())]
+
+
+def _join_names(parts: Iterable[str]) -> list[str]:
+    """Join pieces that were cut within a name: ``torch.nn.`` and ``Module``."""
+    joined: list[str] = []
+    for part in parts:
+        if joined and _is_within_name(joined[-1], part):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _is_within_name(before: str, after: str) -> bool:
+    if not before.endswith(".") or before.endswith("..") or after[:1].isspace():
+        return False
+    word = before.rsplit(None, 1)[-1]
+    is_quoted = word.count("`") % 2 == 1
+    return is_quoted or bool(_NAME_BEFORE.search(word) or _NAME_AFTER.match(after))

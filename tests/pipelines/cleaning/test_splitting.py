@@ -42,6 +42,28 @@ def test_nothing_is_lost(shared):
         assert "".join("".join(sentences).split()) == "".join(line.split())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See torch.nn.Module for details.",
+        "A :class:`~torch.Tensor` of floats.",
+        "The option `a.Size of` is kept.",
+        "Convert to pandas.DataFrame rows.",
+        "It calls blk._can_hold first.",
+        "The block nn.functional.Softmax.forward ends.",
+    ],
+)
+def test_a_name_is_kept_whole(text):
+    assert split(text, "en") == [text]
+
+
+@pytest.mark.parametrize(
+    "end", ["It was too long.", "He ran... and fell...", "He rated it 3.5 of 5 stars."]
+)
+def test_a_full_stop_without_a_blank_ends_a_sentence(end):
+    assert split(f"{end}The film ended.", "en") == [end, "The film ended."]
+
+
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 def test_every_language_splits(language):
     assert split("A b c! D e f!", language) == ["A b c!", "D e f!"]
