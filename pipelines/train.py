@@ -95,7 +95,7 @@ def train(
     output = check_output(output, "run", record, inside)
     training = TrainingRun(
         settings,
-        corpus.path,
+        corpus,
         dev,
         output,
         early_stopping=early_stopping,

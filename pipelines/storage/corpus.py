@@ -111,6 +111,15 @@ class Corpus:
                 f"max_length is {max_length}: prepare it again with --max-length {max_length}"
             )
 
+    def require_unchanged(self, parts: int | None = None) -> None:
+        """Raise UserError if the folder now holds another corpus, or another number of parts."""
+        now, before = (one.select_columns(()) for one in (Corpus.open(self.path), self))
+        if now.manifest != before.manifest or parts not in (None, len(now.parts())):
+            raise UserError(
+                f"corpus {str(self.path)!r} was changed while the run read it: put it back and "
+                "give the same command again to continue, or give a new output"
+            )
+
     def batch(self) -> Batch:
         """Return all rows with their paired texts, in the order of the parts."""
         return batch_of(self.table(ids_columns(self.columns)), self.columns)

@@ -22,7 +22,6 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.shuffle_windows import Window, windows
@@ -128,7 +127,7 @@ def read_window(
 
     parts: the number of the corpus's parts. Raises UserError if the corpus has changed.
     """
-    _require_unchanged(corpus, parts)
+    corpus.require_unchanged(parts)
     if settings.method.from_documents:
         yield from document_window(corpus, settings, window, BLOCK_ROWS)
         return
@@ -136,13 +135,3 @@ def read_window(
     order = window.order(len(rows))
     for start in range(0, len(order), BLOCK_ROWS):
         yield rows.take(pa.array(order[start : start + BLOCK_ROWS]))
-
-
-def _require_unchanged(corpus: Corpus, parts: int) -> None:
-    """Raise UserError if the corpus is another than at the start: windows would have other rows."""
-    now, before = (one.select_columns(()) for one in (Corpus.open(corpus.path), corpus))
-    if now.manifest != before.manifest or len(now.parts()) != parts:
-        raise UserError(
-            f"corpus {str(corpus.path)!r} was changed while the run read it: put it back and give "
-            "the same command again to continue, or give a new output"
-        )

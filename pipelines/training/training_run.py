@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.settings import TrainSettings
+from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.metrics_log import METRICS_FILE
@@ -24,7 +25,7 @@ class TrainingRun:
     """
 
     settings: TrainSettings
-    corpus: Path
+    corpus: Corpus
     dev: DevSets
     output: Path
     early_stopping: bool = False

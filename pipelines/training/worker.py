@@ -36,7 +36,6 @@ from pipelines.recording.metric_names import (
     PADDING_SHARE,
     TOKENS_PER_SECOND,
 )
-from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.dev_sets import dev_metric, masked_rows, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
@@ -116,6 +115,7 @@ def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
 def _set_up(job: dict[str, Any]) -> Training:
     run: TrainingRun = job["run"]
     settings = run.settings
+    run.corpus.require_unchanged()  # a worker may start again long after the driver opened it
     seed_all(settings.seed)
     backbone = load_backbone(
         settings.encoder, dropout=settings.dropout, attention=settings.attention
@@ -130,7 +130,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         method=method,
         model=model,
         optimizer=make_optimizer(method, settings.optimizer),
-        corpus=open_data(Corpus.open(run.corpus), run.part_rows, settings),
+        corpus=open_data(run.corpus, run.part_rows, settings),
         dev=run.dev,
         messages=job["messages"],
         folder=run.checkpoints,

@@ -10,6 +10,7 @@ import torch
 
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoint
+from pipelines.storage.corpus import Corpus
 from pipelines.training.kept_files import KeptFiles
 from pipelines.training.run_result import remove_checkpoints
 from pipelines.training.training_run import TrainingRun
@@ -23,7 +24,7 @@ def run(tmp_path):
     (tmp_path / "model" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "model" / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "result.json").write_text("{}")
-    return TrainingRun(TrainSettings(), tmp_path, {}, tmp_path)
+    return TrainingRun(TrainSettings(), Corpus(tmp_path, {}), {}, tmp_path)
 
 
 @pytest.mark.parametrize(("keep", "left"), [("none", []), ("best", [2]), ("all", [2, 4, 6])])

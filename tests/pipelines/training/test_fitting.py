@@ -13,6 +13,7 @@ from ray.train.v2._internal.exceptions import (
 
 from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
+from pipelines.storage.corpus import Corpus
 from pipelines.training import fitting
 from pipelines.training.failures import cause, is_loss
 from pipelines.training.fitting import TrainingError, fit
@@ -63,7 +64,8 @@ def test_a_death_is_a_loss_and_a_failure_is_none(failures, lost):
 def trained(tmp_path, monkeypatch):
     """Train with workers that fail as listed, each after the checkpoint of a step (0: of none);
     how often they were started."""
-    training = TrainingRun(settings_for("quickstart", None, [], {}), tmp_path, {}, tmp_path)
+    settings = settings_for("quickstart", None, [], {})
+    training = TrainingRun(settings, Corpus(tmp_path, {}), {}, tmp_path)
 
     def run(*ends):
         left = list(ends)

@@ -11,8 +11,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.sampling import batches
 from cotbert_core.training.shuffle_windows import Window
 from pipelines.storage.corpus import Corpus
-from pipelines.training import streaming
+from pipelines.training import streaming, worker
 from pipelines.training.data import InMemory, open_data, own_batches
+from pipelines.training.training_run import TrainingRun
 
 
 @pytest.fixture
@@ -83,3 +84,13 @@ def test_a_corpus_that_changes_during_a_run_is_not_read(
         corpus.parts()[0].unlink()
     with pytest.raises(UserError, match="was changed while the run read it"):
         next(streaming.read_window(corpus, tiny_settings(bert_folder), 3, window))
+
+
+def test_a_worker_that_starts_again_refuses_another_corpus(
+    corpus, bert_folder, sentences, tiny_settings, tmp_path
+):
+    run = TrainingRun(tiny_settings(bert_folder), corpus, {}, tmp_path)
+    shutil.rmtree(corpus.path)
+    write_corpus(corpus.path, bert_folder, sentences[:3])
+    with pytest.raises(UserError, match="was changed while the run read it"):
+        worker._set_up({"run": run})
