@@ -138,5 +138,6 @@ def _gpus() -> list[str]:
 
 def _store_bytes(nodes: int) -> int:
     """Return the size in bytes of each node's object store; together half of the free memory."""
-    free = shutil.disk_usage("/dev/shm").free
+    memory = Path("/dev/shm")  # not on macOS, where Ray keeps the objects in /tmp
+    free = shutil.disk_usage(memory if memory.is_dir() else "/tmp").free
     return max(100 << 20, min(STORE_BYTES, free // (2 * nodes)))

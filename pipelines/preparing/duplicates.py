@@ -109,8 +109,10 @@ def create(keep: Path, rows: int) -> np.ndarray:
     Raises OSError if the disk is too full: writing to the map would then kill the process.
     """
     with keep.open("wb") as file:
-        if rows:
+        if rows and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, rows)
+        else:  # macOS has no such call
+            file.write(bytes(rows))
     flags: np.ndarray = np.memmap(keep, np.uint8, "r+") if rows else np.empty(0, np.uint8)
     return flags
 

@@ -15,7 +15,14 @@ def available_cores() -> int:
 
     A quota is rounded down, as by Ray, which would however offer no core at all below one.
     """
-    return max(1, int(min(len(os.sched_getaffinity(0)), _quota())))
+    return max(1, int(min(_own_cores(), _quota())))
+
+
+def _own_cores() -> int:
+    """Return how many cores the system lets this process use; macOS knows no affinity."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _quota() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,12 @@ def shards(folder, sizes, distinct, seed=0):
     for file, values in zip(files, ids, strict=True):
         values.tofile(file)
     return files, [int(i) for values in ids for i in values]
+
+
+def test_flags_are_made_without_fallocate(tmp_path, monkeypatch):
+    """As on macOS."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    assert duplicates.create(tmp_path / "keep", 1000).tolist() == [0] * 1000
 
 
 def first_by_set(ids):

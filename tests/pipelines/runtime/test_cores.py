@@ -44,3 +44,10 @@ def first_version(share):
 def test_a_quota_limits_the_cores(quota, files, expected):
     quota(files)
     assert cores.available_cores() == expected
+
+
+def test_without_affinity_all_cores_count(quota, monkeypatch):
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert cores.available_cores() == 8
