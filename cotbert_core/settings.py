@@ -57,6 +57,7 @@ class OptimizerSettings(Settings):
 
     learning_rate: float = Field(1e-5, gt=0)
     weight_decay: float = Field(0.0, ge=0)
+    """The decay of all trained weights, also of biases and layer norms."""
     clip: float = Field(1.0, gt=0)
     """The gradient norm above which gradients are scaled down."""
     warmup_steps: int = Field(0, ge=0)

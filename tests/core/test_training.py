@@ -78,6 +78,31 @@ def test_the_norm_reported_is_before_clipping(start, corpus, settings):
         assert result.gradient_norm > 1e-2
 
 
+def test_all_weights_move_by_the_formulas_of_adamw(start, corpus, settings):
+    changes = {"weight_decay": 0.1, "warmup_steps": 1, "clip": 0.5}
+    chosen = settings.model_copy(
+        update={"optimizer": settings.optimizer.model_copy(update=changes)}
+    )
+    method, _ = start()
+    optimizer = make_optimizer(method, chosen.optimizer)
+    trained = {name: p for name, p in method.named_parameters() if p.requires_grad}
+    weights = {name: p.detach().double() for name, p in trained.items()}
+    means, squares = (dict.fromkeys(trained, 0.0) for _ in range(2))
+    assert any(name.endswith("LayerNorm.weight") for name in trained), "premise: it decays too"
+    for step, rate in enumerate((0.0, 1e-3, 2e-3 / 3, 1e-3 / 3), 1):
+        result = train_step(method, Batch(corpus), optimizer, chosen, step, 4)
+        assert result.gradient_norm > 0.5, "premise: the gradient is clipped"
+        for name, parameter in trained.items():
+            gradient = parameter.grad.double()  # clipped
+            means[name] = 0.9 * means[name] + 0.1 * gradient
+            squares[name] = 0.999 * squares[name] + 0.001 * gradient**2
+            mean, square = means[name] / (1 - 0.9**step), squares[name] / (1 - 0.999**step)
+            decayed = weights[name] * (1 - rate * 0.1)
+            weights[name] = decayed - rate * mean / (square.sqrt() + 1e-8)
+    for name, parameter in trained.items():
+        torch.testing.assert_close(parameter.detach().double(), weights[name], rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     # tanh makes 1 of an infinite weight: the loss is a number and only the gradient is not.
     ("poison", "what"),
