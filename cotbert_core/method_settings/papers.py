@@ -82,7 +82,8 @@ class DenoSentSettings(PositiveSettings):
     contrastive_weight: float = Field(5.0, gt=0)
     generative_weight: float = Field(7.0, gt=0)
     dropout: float = Field(0.825, ge=0, lt=1)
-    """The continuous noise: the share of the decoder's input elements that is set to zero."""
+    """The continuous noise: the share of the decoder's input elements that is set to zero, after
+    the encoder's own dropout has acted on its input embeddings."""
     layers: int = Field(16, ge=1)
     """The number of decoder layers."""
     heads: int = Field(1, ge=1)

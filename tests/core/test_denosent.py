@@ -261,6 +261,15 @@ def test_noise_zeroes_its_share_of_the_embeddings_and_scales_the_rest(make, batc
         assert 0 < zero[0].float().mean(dim=1).min() < 1, "elements are dropped, not tokens"
 
 
+@fresh
+def test_the_encoders_dropout_acts_before_the_noise(folder, denosent_settings, batch):
+    settings = denosent_settings(folder, {"method.dropout": 0.6})
+    method = build_method(load_backbone(folder, dropout=0.25), settings).train()
+    draws = torch.stack([read_by_decoder(method, batch) for _ in range(16)])
+    kept = (draws != 0).float().mean().item()
+    assert kept == pytest.approx(0.4 * 0.75, abs=0.01)
+
+
 def test_the_generative_loss_falls_on_real_sentences(shared, denosent_settings):
     """all-MiniLM-L6-v2 and the decoder as released, on Wikipedia."""
     changes = {
