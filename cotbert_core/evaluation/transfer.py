@@ -35,7 +35,13 @@ from cotbert_core.evaluation.transfer_data import (
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-__all__ = ["TRANSFER_TASKS", "missing_transfer_tasks", "transfer", "transfer_task_name"]
+__all__ = [
+    "TRANSFER_TASKS",
+    "load_transfer",
+    "missing_transfer_tasks",
+    "transfer",
+    "transfer_task_name",
+]
 
 FOLDS = 10
 SENTEVAL_SEED = 1111
@@ -170,13 +176,21 @@ def transfer(
     encoding for an unknown or missing task, a line without a label or a class that is too small
     for the folds.
     """
+    data = load_transfer(senteval_dir, tasks)
+    sides = [side for parts in data.values() for part in parts.values() for side in part.sides]
+    vectors = iter(encode_distinct(encode, *sides))
+    return {name: _score(name, parts, vectors, seed) for name, parts in data.items()}
+
+
+def load_transfer(
+    senteval_dir: str | Path, tasks: Sequence[str] = tuple(TRANSFER_TASKS)
+) -> dict[str, dict[str, Part]]:
+    """Return the parts of each task. The arguments are those of `transfer`, as are the errors."""
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():
         _check_classes(name, parts["train"])
-    sides = [side for parts in data.values() for part in parts.values() for side in part.sides]
-    vectors = iter(encode_distinct(encode, *sides))
-    return {name: _score(name, parts, vectors, seed) for name, parts in data.items()}
+    return data
 
 
 def _check_classes(task: str, train: Part) -> None:

@@ -12,6 +12,7 @@ from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.sts import missing_tasks, predict_sts, task_name
 from cotbert_core.evaluation.transfer import (
     TRANSFER_TASKS,
+    load_transfer,
     missing_transfer_tasks,
     transfer,
     transfer_task_name,
@@ -49,7 +50,12 @@ class Tasks:
         return scored.entries
 
     def score_into(self, scored: Scored, encode: Encode, resamples: int = 0) -> None:
-        """Add the entries of `scores`, with intervals if resamples > 0."""
+        """Add the entries of `scores`, with intervals if resamples > 0.
+
+        Raises UserError for a faulty file of any task before a sentence is encoded.
+        """
+        if self.sts and self.transfer:
+            load_transfer(self.folder, self.transfer)
         if self.sts:
             add_sts(scored, predict_sts(encode, self.folder, self.sts), resamples)
         if self.transfer:

@@ -43,6 +43,17 @@ def test_tasks_that_cannot_be_scored_are_named(tmp_path):
             choose_tasks(place, names, allow_missing=True)
 
 
+def test_a_faulty_transfer_file_is_reported_before_the_sts_sentences_are_encoded(tmp_path):
+    folder = folder_with(tmp_path, *STSB, *CR)
+    pairs = [f"main\tnews\t2017\t{n}\t{n}.0\ta man {n}\ta dog {n}" for n in range(3)]
+    (folder / STSB[0]).write_text("\n".join(pairs))
+    for name in CR:
+        (folder / name).write_text("good\n" * 19)
+    tasks = choose_tasks(folder, "stsb,cr", allow_missing=False)
+    with pytest.raises(UserError, match="CR: class number 0 has 19 training examples"):
+        tasks.scores(lambda _: pytest.fail("encoded"))
+
+
 def letters(sentences):
     """Counts of letters: a poor encoder, but one that tells sentences apart."""
     return np.array([[s.count(c) for c in "abcdefghijklmnopqrstuvwxyz?"] for s in sentences], float)
