@@ -68,6 +68,20 @@ def test_bias_has_gradient_and_runs_in_the_encoders_mode(backbone, bound):
     assert not torch.equal(*noisy)
 
 
+def test_the_pads_are_read_and_their_embedding_is_not_trained(backbone, bound):
+    table = backbone.model.get_input_embeddings().weight
+    before = template_bias(backbone, bound, LENGTHS, "pad")
+    before.square().sum().backward()
+    trained = table.grad.abs().sum(dim=1) > 0
+    assert trained[list({*bound.before, *bound.after})].all()
+    assert not trained[bound.pad_id]
+    with torch.no_grad():
+        table[bound.pad_id, 0] += 1.0
+    after = template_bias(backbone, bound, LENGTHS, "pad")
+    same = torch.isclose(before, after).all(dim=1).numpy()
+    assert (same == (LENGTHS == 0)).all(), "they are attended to"
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_workers_share_the_rows_of_all_lengths(backbone, bound, monkeypatch, workers):
     """Each computes a part; all parts together hold every length of any worker, found by index."""
