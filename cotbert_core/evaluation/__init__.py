@@ -9,6 +9,7 @@ from cotbert_core.evaluation.held_out import (
     score_held_out,
     score_keywords,
 )
+from cotbert_core.evaluation.labelled import Labelled, same_label
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.searches import EncoderScores, score_searches
 from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
@@ -18,6 +19,7 @@ __all__ = [
     "EncoderScores",
     "HeldOut",
     "HeldOutScores",
+    "Labelled",
     "PairScores",
     "Pairs",
     "alignment",
@@ -25,6 +27,7 @@ __all__ = [
     "evaluate_sts",
     "load_dev",
     "read_pairs",
+    "same_label",
     "score_held_out",
     "score_keywords",
     "score_pairs",

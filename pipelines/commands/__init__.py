@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(
         evaluate.Evaluate,
         evaluate.run,
-        "score encoders on STS and transfer tasks, MTEB, graded pairs or held-out documents",
+        "score encoders on STS, transfer and MTEB tasks, graded pairs, own documents or labels",
     ),
     "data": Command(
         data.Data, data.run, "count the rows of SentEval's tasks in a folder, or download it"

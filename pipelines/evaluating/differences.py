@@ -13,6 +13,7 @@ from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     PASSAGES,
     PASSAGES_WITH_KEYWORDS,
+    SAME_LABEL,
     TRANSFER_AVERAGE,
     WITH_KEYWORDS,
     Scored,
@@ -26,9 +27,10 @@ HEADLINES = {
     WITH_KEYWORDS: "queries that find it first with keyword search added, in %",
     PASSAGES: "queries that find it first by passages, in %",
     PASSAGES_WITH_KEYWORDS: "queries that find it first by passages and keywords, in %",
+    SAME_LABEL: "texts whose nearest text has the same label, in %",
 }
 
-TOO_FEW = f"fewer than {LEAST_GROUPS} documents or pairs, too few"
+TOO_FEW = f"fewer than {LEAST_GROUPS} documents, pairs or texts, too few"
 
 
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:

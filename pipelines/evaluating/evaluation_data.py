@@ -9,7 +9,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
     HeldOutScores,
+    Labelled,
     Pairs,
+    same_label,
     score_keywords,
     score_pairs,
     score_searches,
@@ -17,9 +19,10 @@ from cotbert_core.evaluation import (
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
+from pipelines.evaluating.labelled_texts import read_labelled
 from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
+from pipelines.evaluating.scoring import Scored, add_held_out, add_labelled, add_pairs
 from pipelines.evaluating.transforms import sample_name
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
@@ -41,6 +44,7 @@ class EvaluationData:
     mteb: MtebTasks | None = None
     held_out: HeldOut | None = None
     dev: HeldOut | None = None
+    labelled: Labelled | None = None
 
     @cached_property
     def by_keywords(self) -> HeldOutScores:
@@ -53,6 +57,8 @@ class EvaluationData:
         own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
         if self.held_out is not None:
             own += [*self.held_out.queries, *self.held_out.targets]
+        if self.labelled is not None:
+            own += self.labelled.texts
         return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
 
     def score(self, encode: Encode, resamples: int, for_queries: Encode | None = None) -> Scored:
@@ -68,6 +74,8 @@ class EvaluationData:
         if self.held_out is not None:
             found = score_searches(encode, self.held_out, for_queries, self.dev)
             add_held_out(scored, self.held_out, self.by_keywords, found, resamples)
+        if self.labelled is not None:
+            add_labelled(scored, self.labelled, same_label(encode, self.labelled), resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode, for_queries)
         return scored
@@ -76,7 +84,8 @@ class EvaluationData:
 def only_mteb(options: EvaluateOptions) -> bool:
     """Return whether only tasks of MTEB are scored, which have no intervals."""
     own, mteb = split_tasks(options.tasks or "sts")
-    return bool(mteb) and not own and options.pairs is None and options.corpus is None
+    others = (options.pairs, options.corpus, options.labelled)
+    return bool(mteb) and not own and others == (None, None, None)
 
 
 def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
@@ -98,8 +107,9 @@ def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
     if options.corpus is not None:
         held_out = read_held_out(options.corpus, "test")
         dev = read_held_out(options.corpus, "dev", least=0)
-    others = (tasks, mteb, held_out)
+    labelled = read_labelled(options)
+    others = (tasks, mteb, held_out, labelled)
     use_pairs = options.pairs is not None or not any(others)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
     opened = open_tasks(mteb, options.allow_missing) if mteb else None
-    return EvaluationData(tasks, pairs, opened, held_out, dev or None)
+    return EvaluationData(tasks, pairs, opened, held_out, dev or None, labelled)

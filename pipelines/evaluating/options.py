@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cotbert_core.choices import Denoise
 from cotbert_core.choices import Readout as Pooling
+from pipelines.cleaning.options import CLEAN
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, SCORES, Option
 
@@ -24,6 +25,9 @@ MODELS = Option(
 SAMPLE = (
     "the sentences of this text file, folder or corpus, or of the scored tasks (the word tasks)"
 )
+LABEL_COLUMN = "label"
+# The options that only concern labelled texts.
+LABELLED_ALONE = ("label_column", "text_column", "delimiter", "clean")
 SENTEVAL, DEV_PAIRS = (replace(one, group=SCORES) for one in (shared.SENTEVAL, shared.DEV_PAIRS))
 
 
@@ -152,6 +156,38 @@ class EvaluateOptions:
     ] = 1000
     encoding: shared.Encoding = None
     corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
+    labelled: Annotated[
+        str | None,
+        Option(
+            "score how often the text nearest to another has the same label, in this csv, tsv, "
+            "jsonl or parquet file or folder",
+            "FILE",
+            group=SCORES,
+            path="input",
+            default="no labelled texts",
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        Option(
+            "read the labels, e.g. categories, from this column of --labelled",
+            "COL",
+            group=SCORES,
+            default=LABEL_COLUMN,
+        ),
+    ] = None
+    text_column: Annotated[
+        str | None,
+        replace(
+            shared.TEXT_COLUMN,
+            help="read the texts from this column of --labelled; several, e.g. title,body, are "
+            "joined to one text",
+            group=SCORES,
+            default="text",
+        ),
+    ] = None
+    delimiter: shared.Delimiter = None
+    clean: Annotated[tuple[str, ...], replace(CLEAN, help=f"of --labelled: {CLEAN.help}")] = ()
 
 
 @dataclass(frozen=True)

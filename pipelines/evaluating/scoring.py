@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import EncoderScores, HeldOut, HeldOutScores, Pairs, PairScores
+from cotbert_core.evaluation import (
+    EncoderScores,
+    HeldOut,
+    HeldOutScores,
+    Labelled,
+    Pairs,
+    PairScores,
+)
 from cotbert_core.evaluation.bootstrap import (
     interval,
     resampled_mean,
@@ -30,6 +37,8 @@ FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
 KEYWORDS, WITH_KEYWORDS = "held-out-keywords", "held-out-with-keywords"
 # The same for passages of long documents, without and with keyword search.
 PASSAGES, PASSAGES_WITH_KEYWORDS = "held-out-passages", "held-out-passages-with-keywords"
+# The name of the entry of labelled texts.
+SAME_LABEL = "same-label"
 # The key of the weight with which BM25 was added to the cosines.
 KEYWORD_WEIGHT_KEY = "keyword_weight"
 # The possible keys of an entry's score, and their names in tables.
@@ -171,6 +180,17 @@ def add_held_out(
             add(name, "found_first", one.found, **weight)
     # Keyword search is equal for all models, so differences leave it out.
     scored.resampled.pop(KEYWORDS, None)
+
+
+def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resamples: int) -> None:
+    """Add the score on labelled texts. found: (A,) whether the nearest text has the same label."""
+    entry = {
+        "accuracy": 100 * float(found.mean()),
+        "texts": len(found),
+        "labels": len(np.unique(labelled.labels)),
+        "by_chance": labelled.chance,
+    }
+    scored.add(SAME_LABEL, entry, resampled_mean(found, resamples, seed_of(SAME_LABEL)))
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

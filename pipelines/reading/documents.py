@@ -49,21 +49,22 @@ def documents_of(piece: Piece, shard: Shard, plan: ReadPlan) -> tuple[Sequence[i
     if plan.documents == FILE:
         found = [document_id(plan.document_names[shard.path])] * len(piece.texts)
     else:
-        found = [document_id(_as_text(value)) for value in piece.passthrough[0]]
+        found = [document_id(as_text(value)) for value in piece.passthrough[0]]
     return found, [0] * len(found)
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value of a column as text, the same for 3 and 3.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # pandas makes integers floats where one is missing
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def has_no_document(value: Any) -> bool:
-    """Return whether a value of the documents' column is missing or blank."""
+def has_no_value(value: Any) -> bool:
+    """Return whether a value of a column, such as that of the documents, is missing or blank."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return True
-    return not _as_text(value).strip()
+    return not as_text(value).strip()
 
 
 def paragraphs(lines: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, tuple[int, int]]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cotbert_core.errors import UserError, first_line
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, ShortRow, Unusable
-from pipelines.reading.documents import document_id, has_no_document, is_tagged
+from pipelines.reading.documents import document_id, has_no_value, is_tagged
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.ids import as_id
 from pipelines.reading.locations import is_uri
@@ -51,7 +51,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
-        if by_column and not isinstance(texts, Unusable) and has_no_document(values[last]):
+        if by_column and not isinstance(texts, Unusable) and has_no_value(values[last]):
             texts = Unusable("no_document", texts[0])
         if isinstance(texts, Unusable):
             named = plan.encoding and shard.kind in COMPRESSIBLE

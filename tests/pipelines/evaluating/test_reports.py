@@ -108,7 +108,9 @@ def test_sentences_say_which_is_better_by_how_much():
         found.add("held-out", {"found_first": 100 * one}, resampled_mean(values, 50))
     (small,) = compared(*map(model, "AB", few))["verdicts"]
     assert small.startswith("The difference between B and A is +25.00, queries that find")
-    assert small.endswith("of fewer than 6 documents or pairs, too few to tell it from chance.")
+    assert small.endswith(
+        "of fewer than 6 documents, pairs or texts, too few to tell it from chance."
+    )
 
 
 def rows_of(text, title):

@@ -1,0 +1,94 @@
+"""Read the labelled texts on which `cotbert evaluate --labelled` checks an encoder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Labelled
+from pipelines.cleaning.options import in_order
+from pipelines.cleaning.steps import cleaning
+from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateOptions
+from pipelines.reading import sources
+from pipelines.reading.delimiters import named_delimiter
+from pipelines.reading.documents import as_text, has_no_value
+from pipelines.reading.readers import read
+from pipelines.runtime.progress import say
+
+# Maximum number of texts, all of which are compared with each other; chosen at random.
+MOST_TEXTS = 10_000
+NO_LABEL, REPEATED = "no_label", "repeated"
+
+
+def read_labelled(options: EvaluateOptions) -> Labelled | None:
+    """Return the distinct texts with a label, or None if no file is given.
+
+    Raises UserError if the file or a column is missing, or if the labels tell nothing.
+    """
+    if options.labelled is None:
+        for name in LABELLED_ALONE:
+            if given := getattr(options, name):
+                raise UserError(f"{name} is {given!r} without labelled texts: give --labelled")
+        return None
+    labels, dropped = _read(options.labelled, options)
+    if not labels:
+        raise UserError(
+            f"labelled {options.labelled!r} has no row with a text and a value in column "
+            f"{options.label_column or LABEL_COLUMN!r}{_reasons(dropped)}: give another file or "
+            "--label-column"
+        )
+    made = _sampled(labels)
+    names = len(np.unique(made.labels))
+    if names < 2 or not len(made.asked):
+        raise UserError(
+            f"labelled {options.labelled!r} has {len(made.texts):,} different texts and {names:,} "
+            "labels: at least two labels are needed, one of them of two texts or more"
+        )
+    left_out = f" of {len(labels):,}, chosen at random" if len(labels) > len(made.texts) else ""
+    say(
+        f"labelled texts: {len(made.texts):,}{left_out}, with {names:,} labels{_reasons(dropped)}; "
+        f"a random other text has the same label in {made.chance:.1f} %"
+    )
+    return made
+
+
+def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[str]]:
+    """Return the label of each distinct text, and the number of dropped rows by reason."""
+    plan = sources.plan(
+        [name],
+        options.text_column or "text",
+        keep=(options.label_column or LABEL_COLUMN,),
+        encoding=options.encoding,
+        delimiter=named_delimiter(options.delimiter),
+    )
+    plan = replace(plan, clean=cleaning(in_order(options.clean)))
+    labels: dict[str, str] = {}
+    dropped: Counter[str] = Counter()
+    for shard in plan.shards:
+        for piece in read(shard, plan):
+            dropped += piece.dropped
+            for text, value in zip(piece.texts, piece.passthrough[0], strict=True):
+                if has_no_value(value):
+                    dropped[NO_LABEL] += 1
+                elif text in labels:
+                    dropped[REPEATED] += 1
+                else:
+                    labels[text] = as_text(value).strip()
+    return labels, dropped
+
+
+def _sampled(labels: dict[str, str]) -> Labelled:
+    """Return at most MOST_TEXTS of the texts, in their order."""
+    texts = list(labels)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[:MOST_TEXTS])
+    kept = [texts[number] for number in chosen]
+    numbers = np.unique([labels[text] for text in kept], return_inverse=True)[1]
+    return Labelled(kept, numbers)
+
+
+def _reasons(dropped: Counter[str]) -> str:
+    some = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+    return f" (rows dropped: {some})" if some else ""
