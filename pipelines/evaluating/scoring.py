@@ -41,6 +41,8 @@ PASSAGES, PASSAGES_WITH_KEYWORDS = "held-out-passages", "held-out-passages-with-
 SAME_LABEL = "same-label"
 # The key of the weight with which BM25 was added to the cosines.
 KEYWORD_WEIGHT_KEY = "keyword_weight"
+# The key of the score that vectors without meaning would have.
+BY_CHANCE = "by_chance"
 # The possible keys of an entry's score, and their names in tables.
 SCORES = {
     "spearman": "Spearman",
@@ -101,9 +103,11 @@ def score_of(entry: Any) -> float:
 
 
 def measure_of(entry: Mapping[str, Any]) -> str:
-    """Return the name of an entry's score, with the weight of the keyword search in it."""
-    weight = entry.get(KEYWORD_WEIGHT_KEY)
+    """Return the name of an entry's score, with the weight of the keyword search in it, or with the
+    score by chance."""
+    weight, chance = entry.get(KEYWORD_WEIGHT_KEY), entry.get(BY_CHANCE)
     more = "" if weight is None else f", keyword weight {weight:g}"
+    more += "" if chance is None else f", by chance {chance:.1f}"
     return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry)) + more
 
 
@@ -188,7 +192,7 @@ def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resample
         "accuracy": 100 * float(found.mean()),
         "texts": len(found),
         "labels": len(np.unique(labelled.labels)),
-        "by_chance": labelled.chance,
+        BY_CHANCE: labelled.chance,
     }
     scored.add(SAME_LABEL, entry, resampled_mean(found, resamples, seed_of(SAME_LABEL)))
 

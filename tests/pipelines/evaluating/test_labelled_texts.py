@@ -50,7 +50,8 @@ def test_it_is_scored_with_an_interval(own_store, labelled, bert_folder):
 def test_two_models_are_compared(unrecorded, labelled, bert_folder, tmp_path, capsys):
     models = [f"{bert_folder},readout={name}" for name in ("mean", "cls")]
     words = ["--labelled", labelled, "--output", str(tmp_path / "all.json"), "--precision", "fp32"]
-    assert main(["evaluate", *models, *words]) == 0
+    assert main(["evaluate", *models, *words, "--report", str(tmp_path / "page.html")]) == 0
+    assert "<td>accuracy, by chance 16.7</td>" in (tmp_path / "page.html").read_text()
     (entries,) = read_json(tmp_path / "all.json")["differences"].values()
     assert list(entries) == ["same-label"]
     shown = capsys.readouterr()
