@@ -25,7 +25,7 @@ import numpy as np
 from scipy.stats import rankdata, spearmanr
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, score_held_out
+from cotbert_core.evaluation import HeldOut, Labelled, same_label, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.transfer import transfer
@@ -76,8 +76,8 @@ def sentiment(encode: Encode, reviews: dict[str, list[str]]) -> float:
         return float(transfer(encode, folder, ("MR",))["MR"].scores["accuracy"])
 
 
-def read_modules(packages: str, count: int) -> tuple[list[str], np.ndarray]:
-    """Return docstrings of two sentences or more and the number of each one's file.
+def read_modules(packages: str, count: int) -> Labelled:
+    """Return docstrings of two sentences or more, labelled with their files.
 
     `count` of them, drawn with seed 0 from the files that hold at least two.
     """
@@ -88,20 +88,8 @@ def read_modules(packages: str, count: int) -> tuple[list[str], np.ndarray]:
         texts += found if len(found) > 1 else []
         files += [number] * (len(found) if len(found) > 1 else 0)
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[:count])
-    return [texts[i] for i in chosen], np.array(files)[chosen]
-
-
-def same_module(encode: Encode, texts: list[str], files: np.ndarray) -> float:
-    """Return how often the nearest text, by cosine, is of the same file, x 100.
-
-    Only texts that share their file with another are asked.
-    """
-    vectors = encode(texts)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = unit @ unit.T
-    np.fill_diagonal(cosines, -1)
-    shared = np.bincount(files)[files] > 1
-    return 100 * float((files[cosines.argmax(axis=1)] == files)[shared].mean())
+    numbers = np.unique(np.array(files)[chosen], return_inverse=True)[1]
+    return Labelled([texts[i] for i in chosen], numbers)
 
 
 def score(
@@ -109,7 +97,7 @@ def score(
     held_out: HeldOut,
     tasks: Tasks | None,
     reviews: dict[str, list[str]] | None,
-    modules: tuple[list[str], np.ndarray] | None,
+    modules: Labelled | None,
 ) -> tuple[dict[str, float], str]:
     """Return an encoder's scores x 100 by name, and the interval of the first as text."""
     found = score_held_out(encode, held_out)
@@ -117,7 +105,7 @@ def score(
     if reviews is not None:
         scores["sentiment"] = sentiment(encode, reviews)
     if modules is not None:
-        scores["same file"] = same_module(encode, *modules)
+        scores["same file"] = 100 * float(same_label(encode, modules).mean())
     if tasks is not None:
         entries = tasks.scores(encode)
         scores |= {name: entries[name]["spearman"] for name in tasks.sts}

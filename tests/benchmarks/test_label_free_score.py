@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import permutation_test, spearmanr
 
 from benchmarks import label_free_score
-from benchmarks.label_free_score import agreement, read_reviews, same_module
+from benchmarks.label_free_score import agreement, read_reviews
 from cotbert_core.errors import UserError
 
 sys.path.append(str(Path(__file__).parents[1] / "pipelines"))
@@ -69,16 +69,3 @@ def test_every_encoder_has_a_row_and_every_label_a_correlation(
     assert not any("\n" in text for texts in found.values() for text in texts)
     with pytest.raises(UserError, match="2 models are given: an order needs at least 3"):
         run(*models[:2])
-
-
-def test_the_nearest_docstring_is_of_the_same_file_or_not():
-    texts = ["a", "b", "c", "d", "alone"]
-    places = ((1.0, 0.1), (1.0, 0.2), (0.1, 1.0), (0.2, 1.0), (1.0, 0.9))
-    vectors = dict(zip(texts, places, strict=True))
-
-    def encode(texts):
-        return np.array([vectors[text] for text in texts])
-
-    assert same_module(encode, texts, np.array([0, 0, 1, 1, 2])) == 100.0
-    assert same_module(encode, texts, np.array([0, 1, 0, 1, 2])) == 0.0
-    assert same_module(encode, texts, np.array([0, 0, 1, 2, 2])) == pytest.approx(50.0)
