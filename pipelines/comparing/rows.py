@@ -41,7 +41,8 @@ def trained_row(
         result = run_seed(settings, seed, corpus, dev, folder, recipe=name, **options)
         results.append(result)
         if comparison.tasks is not None:
-            tests.append(_test(folder / f"seed-{seed}", comparison.tasks, options["parent"]))
+            run = folder / f"seed-{seed}"
+            tests.append(_test(run, comparison.tasks, settings.precision, options["parent"]))
         sentences = settings.batch_size * result["steps"]
         seconds.append(sentences / result["sentences_per_second"])
     before = float(np.mean([r[dev_metric(dev).before] for r in results]))
@@ -113,11 +114,12 @@ def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | plain.get(row["entry"], {}) for row in rows]
 
 
-def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
+def _test(folder: Path, tasks: Tasks, precision: Precision, parent: str | None) -> float:
     """Return the average Spearman over the tasks; it is stored in a file for a resumed job."""
     path = folder / TEST_FILE
     if not path.is_file():
-        options = EvaluateOptions(str(folder / "model"), tasks.folder, tasks=",".join(tasks.sts))
+        names, model = ",".join(tasks.sts), str(folder / "model")
+        options = EvaluateOptions(model, tasks.folder, tasks=names, precision=precision)
         evaluate(options, path, parent)
     return score_of(read_json(path)[AVERAGE])
 

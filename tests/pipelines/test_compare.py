@@ -15,12 +15,17 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.comparing.entries import BUDGET, Comparison, same_budget
-from pipelines.comparing.rows import baseline_sentences, untouched_rows, with_differences
+from pipelines.comparing.rows import (
+    baseline_sentences,
+    trained_row,
+    untouched_rows,
+    with_differences,
+)
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import compare_page
 from pipelines.reports.compare_page import dots
 from pipelines.training.baseline import Baseline
-from pipelines.training.dev_sets import dev_sets
+from pipelines.training.dev_sets import dev_metric, dev_sets
 
 SPREAD = {"dev_mean": 70.25, "dev_spread": 0.5, "dev_min": 69.9, "dev_max": 70.6}
 ROW = {"entry": "simcse-base", "method": "simcse", "dev_before": 31.0, **SPREAD}
@@ -199,6 +204,27 @@ def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
     assert row["entry"] == "untouched: mean pooling"
     assert row["test_mean"] == 32.0
     assert row["seconds"] == 0.0, "nothing was trained"
+
+
+def test_the_tasks_are_scored_in_the_precision_of_the_training(tmp_path, monkeypatch):
+    recipe = override(RECIPES["simcse-base"](), {"precision": "fp32"})
+    tasks = SimpleNamespace(folder="senteval", sts=("STS-B",))
+    dev = dev_sets(recipe, None, None)
+    comparison = Comparison({"simcse-base": recipe}, (3,), dev, tasks)
+    before_and_after = {dev_metric(dev).before: 31.0, dev_metric(dev).name: 70.0}
+    result = before_and_after | {"steps": 1, "sentences_per_second": 2.0}
+    monkeypatch.setattr("pipelines.comparing.rows.run_seed", lambda *given, **options: result)
+    scored = []
+
+    def evaluate(options, path, parent):
+        scored.append((Path(options.model), options.tasks, options.precision, parent))
+        path.parent.mkdir()
+        path.write_text(json.dumps({"average": 60.0}))
+
+    monkeypatch.setattr("pipelines.comparing.rows.evaluate", evaluate)
+    row = trained_row("simcse-base", comparison, None, tmp_path, parent="run")
+    assert row["test"] == [60.0]
+    assert scored == [(tmp_path / "seed-3" / "model", "STS-B", "fp32", "run")]
 
 
 @pytest.fixture
