@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from cotbert_core.templates.ragged_ids import Ragged
 
 # Keys of the counts: tokens, unknown tokens, characters and words.
@@ -24,17 +22,11 @@ LEAST_CHARACTERS, LONGEST_WORD = 1.6, 15
 LEAST_TOKENS = 1000
 
 
-def vocabulary_counts(
-    texts: Sequence[str], ids: Ragged, unknown: int | None, max_length: int | None = None
-) -> Counter[str]:
-    """Return the counts of texts and their tokens.
+def vocabulary_counts(texts: Sequence[str], ids: Ragged, unknown: int | None) -> Counter[str]:
+    """Return the counts of texts and all their tokens.
 
-    unknown: id of the unknown token, None for a vocabulary without one. max_length: texts with more
-    tokens, which are cut, are left out; None: no text is cut.
+    unknown: id of the unknown token, None for a vocabulary without one.
     """
-    if max_length is not None and (ids.lengths > max_length).any():
-        rows = np.flatnonzero(ids.lengths <= max_length)
-        ids, texts = ids.take(rows), [texts[row] for row in rows.tolist()]
     return Counter(
         {
             TOKENS: len(ids.flat),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from cotbert_core.templates.vocabulary_fit import vocabulary_counts
 from pipelines.cleaning.options import CleanOptions
@@ -159,7 +159,8 @@ class WritePart:
         longest = max(self.max_length, *bounds) + 1
         first, *others = (column.to_pylist() for column in texts)
         tokens = [tokenizer(column, longest) for column in (first, *others)]
-        counts.update(vocabulary_counts(first, tokens[0], self.unknown, longest - 1))
+        whole = _without_cut(tokenizer, first, tokens[0], longest - 1)
+        counts.update(vocabulary_counts(*whole, self.unknown))
         filled = filled_rows(tokens, self.bounds, counts)
         if len(filled) < len(ids):
             chosen = pa.array(filled)
@@ -179,6 +180,20 @@ class WritePart:
         counts.update({f"{LENGTH}{length}": number for length, number in of_length if number})
         cut = [lists.lengths > self.max_length for lists in tokens]
         counts["truncated"] += int(np.any(cut, axis=0).sum())
+
+
+def _without_cut(
+    tokenizer: PlainTokenizer, texts: list[str], ids: Ragged, most: int
+) -> tuple[list[str], Ragged]:
+    """Return texts with all their tokens: one of more than `most` tokens as far as its first
+    `most` characters, since how many characters its tokens stand for is unknown."""
+    cut = np.flatnonzero(ids.lengths > most).tolist()
+    if not cut:
+        return texts, ids
+    begun = [texts[row][:most] for row in cut]
+    left = np.flatnonzero(ids.lengths <= most)
+    known = [texts[row] for row in left.tolist()]
+    return [*known, *begun], concatenate([ids.take(left), tokenizer(begun, None)])
 
 
 def _with_places(rows: pa.RecordBatch, places: np.ndarray) -> pa.RecordBatch:

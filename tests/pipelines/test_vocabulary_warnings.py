@@ -35,3 +35,17 @@ def test_a_user_is_told_before_anything_is_trained(tmp_path, bert_folder, capsys
         shown = capsys.readouterr().err
         stored = read_json(tmp_path / folder / "manifest.json").get("warnings", [])
         assert (SAID in shown, any(SAID in one for one in stored)) == (said, said)
+
+
+@pytest.mark.usefixtures("unrecorded")
+@pytest.mark.parametrize(("sentence", "said"), [(RUSSIAN, True), (ENGLISH, False)])
+def test_sentences_that_are_all_cut_are_noticed(
+    tmp_path, bert_folder, capsys, monkeypatch, sentence, said
+):
+    """Spelled out, most sentences have more tokens than a corpus keeps: they are what is told."""
+    monkeypatch.setattr(vocabulary_fit, "LEAST_TOKENS", 60)
+    (tmp_path / "a.txt").write_text("\n".join(map(sentence.format, range(60))))
+    words = ["--input", str(tmp_path / "a.txt"), "--max-length", "6", "--encoder", bert_folder]
+    assert main(["prepare", *words, "--output", str(tmp_path / "corpus")]) == 0
+    assert read_json(tmp_path / "corpus" / "manifest.json")["truncated"] == 60
+    assert (SAID in capsys.readouterr().err) == said
