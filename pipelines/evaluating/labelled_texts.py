@@ -61,6 +61,7 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
         [name],
         options.text_column or "text",
         keep=(options.label_column or LABEL_COLUMN,),
+        keep_option="--label-column",
         encoding=options.encoding,
         delimiter=named_delimiter(options.delimiter),
     )

@@ -10,7 +10,6 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from pipelines.reading import hub_datasets, pieces
 from pipelines.reading.bad_rows import RawRows
-from pipelines.reading.columns import keep_option
 from pipelines.reading.parquet_batches import batches, split
 from pipelines.reading.read_plan import ReadPlan, Shard
 
@@ -65,7 +64,7 @@ def _passthrough(column: pa.Array, name: str, plan: ReadPlan) -> list[Any]:
     except (OverflowError, ValueError) as error:
         raise UserError(
             f"column {name!r} is of type {column.type} and holds a value that cannot be copied "
-            f"({error}): write it as text or whole numbers, or leave out {keep_option(plan)}"
+            f"({error}): write it as text or whole numbers, or leave out {plan.keep_option}"
         ) from None
 
 

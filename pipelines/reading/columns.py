@@ -15,7 +15,7 @@ from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.formats import kind_of
 from pipelines.reading.line_reader import json_objects
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import KEEP, ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
@@ -67,18 +67,13 @@ def header(name: str, delimiter: str, encoding: str | None = None) -> list[str]:
     return cells
 
 
-def keep_option(plan: ReadPlan) -> str:
-    """Return the option that names the plan's passed-through columns."""
-    return "--documents column:NAME" if plan.document_column else "--keep"
-
-
 def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     """Raise UserError if a column of the plan is missing or not unique."""
     options = dict.fromkeys(plan.text_columns, COLUMN_OPTIONS[0])
     options |= dict(zip(plan.paired_columns, COLUMN_OPTIONS[1:], strict=False))
     if plan.id_column:
         options[plan.id_column] = ID_OPTION
-    options = {**dict.fromkeys(plan.keep, keep_option(plan)), **options}
+    options = {**dict.fromkeys(plan.keep, plan.keep_option), **options}
     for column in options:
         if found.count(column) > 1:
             raise UserError(f"{name!r} has {found.count(column)} columns {column!r}: rename them")
@@ -90,7 +85,7 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
         raise UserError(
             f"{name!r} is not separated by {NAMES.get(delimiter, repr(delimiter))} but by "
             f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r} (an option of prepare, "
-            "embed, adapt and the training commands)"
+            "embed, adapt, the training commands and evaluate --labelled)"
         )
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"
@@ -109,8 +104,11 @@ def check_text_files(files: Sequence[str], text_column: str) -> None:
 
 
 def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
-    """Raise UserError if a text's or the documents' column is in none of the first JSON lines."""
-    keep = plan.keep[:1] if plan.document_column else ()
+    """Raise UserError if a column of texts, documents or labels is in none of the first JSON lines.
+
+    Any other passed-through column may be missing in every row.
+    """
+    keep = () if plan.keep_option == KEEP else plan.keep[:1]
     found = set[str]()
     for row in json_objects(islice(lines, SAMPLED_LINES)):
         found.update(row)

@@ -11,6 +11,8 @@ from pipelines.reading.delimiters import DELIMITERS
 
 # The formats whose readers yield texts without named columns.
 WITHOUT_COLUMNS = ("txt", "docstrings", "sick")
+# The option that names the columns whose values are passed through.
+KEEP = "--keep"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class ReadPlan:
     clean: the function that cleans a text, None for no cleaning. id_type: int64 or string, the type
     of the ids in id_column. documents: which rows form a document (pipelines.reading.documents);
     with column:NAME the column is the first of `keep`. document_names: the path, as the user gave
-    it, of each file that is a document.
+    it, of each file that is a document. keep_option: the option that names the first column of
+    `keep`.
     """
 
     shards: list[Shard]
@@ -82,6 +85,7 @@ class ReadPlan:
     wrapped: bool = False
     keep_paragraphs: bool = False
     clean: Callable[[str], str] | None = None
+    keep_option: str = KEEP
     found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property

@@ -20,7 +20,6 @@ from pipelines.reading.columns import (
     check_json_columns,
     check_types,
     header,
-    keep_option,
 )
 from pipelines.reading.content_checks import check_compression, check_content, has_markup
 from pipelines.reading.delimited import delimited_rows
@@ -41,14 +40,14 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     """
     kind = kind_of(name) or ""
     for column, option, kinds in (
-        (next(iter(plan.keep), None), keep_option(plan), WITHOUT_COLUMNS),
+        (next(iter(plan.keep), None), plan.keep_option, WITHOUT_COLUMNS),
         (plan.id_column, ID_OPTION, WITHOUT_COLUMNS),
         (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITHOUT_COLUMNS[:2]),
     ):
         if column and kind in kinds:
             raise UserError(
-                f"input {name!r} has no columns and so no {column!r}: give csv, tsv, jsonl or "
-                f"parquet, or leave out {option}"
+                f"input {name!r} has no columns and so no {column!r} for {option}: give csv, tsv, "
+                "jsonl or parquet"
             )
     if kind == "sick":
         sick.check(name)

@@ -23,7 +23,7 @@ from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.read_plan import ReadPlan, Shard, names_of
+from pipelines.reading.read_plan import KEEP, ReadPlan, Shard, names_of
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
 
@@ -44,6 +44,7 @@ def plan(
     limit: int | None = None,
     wrapped: bool = False,
     keep_paragraphs: bool = False,
+    keep_option: str = KEEP,
 ) -> ReadPlan:
     """Return the plan for reading the inputs: check the files and split them into shards.
 
@@ -52,12 +53,14 @@ def plan(
     encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
     document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
     limit: number of rows to read. wrapped: whether the lines of txt files are wrapped.
-    keep_paragraphs: whether a text has a line for each of its paragraphs. Raises UserError.
+    keep_paragraphs: whether a text has a line for each of its paragraphs. keep_option: the option
+    that names the first column of `keep`. Raises UserError.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
     if documents and documents.startswith(COLUMN):
         keep = (documents.removeprefix(COLUMN), *keep)
+        keep_option = "--documents column:NAME"
     paired_columns = _with_sick(files, tuple(paired_columns))
     known = named_encoding(encoding)
     made = ReadPlan(
@@ -74,6 +77,7 @@ def plan(
         document_names=names,
         wrapped=wrapped,
         keep_paragraphs=keep_paragraphs,
+        keep_option=keep_option,
     )
     if wrapped and "txt" not in map(kind_of, files):
         raise UserError(

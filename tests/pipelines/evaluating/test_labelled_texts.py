@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from trainings import ENDS, SUBJECTS
 
+from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Labelled, same_label
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.files import read_json
@@ -100,7 +101,7 @@ def test_many_texts_are_sampled(labelled, bert_folder, monkeypatch, capsys):
         (
             [{"text": "a", "label": 1}],
             ["--label-column", "kind"],
-            "in column 'kind' (rows dropped: 1 no_",
+            "no column 'kind': it has label, text; name one with --label-column",
         ),
         ([{"text": "a", "label": None}], [], "in column 'label' (rows dropped: 1 no_"),
         ([{"text": t, "label": 1} for t in "ab"], [], "2 different texts and 1 labels"),
@@ -114,3 +115,17 @@ def test_labels_that_tell_nothing_are_refused(
     assert main(["evaluate", bert_folder, *given, *words]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert own_store.search_runs(["0", "1"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "a b", "has no columns and so no 'label' for --label-column: give csv, tsv, "),
+        ("a.csv", "text,kind\na,b", "no column 'label': it has text, kind; name one with --label-"),
+    ],
+)
+def test_a_file_without_the_column_names_the_option(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as raised:
+        labelled_texts.read_labelled(EvaluateOptions(labelled=str(tmp_path / name)))
+    assert message in str(raised.value)

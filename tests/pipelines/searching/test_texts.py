@@ -82,5 +82,5 @@ def test_another_number_of_files_has_other_row_numbers(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             input_plan({"files": 2}, [str(tmp_path / name)], "text")
-    with pytest.raises(UserError, match=r"or leave out --id-column of `cotbert embed`$"):
+    with pytest.raises(UserError, match=r"for --id-column of `cotbert embed`: give csv"):
         input_plan({"id_column": "key"}, [str(tmp_path / "a.txt")], "text")
