@@ -15,6 +15,7 @@ from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateO
 from pipelines.reading import sources
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.documents import as_text, has_no_value
+from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.reading.readers import read
 from pipelines.runtime.progress import say
 
@@ -56,7 +57,10 @@ def read_labelled(options: EvaluateOptions) -> Labelled | None:
 
 
 def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[str]]:
-    """Return the label of each distinct text, and the number of dropped rows by reason."""
+    """Return the label of each distinct text, and the number of dropped rows by reason.
+
+    Shows a warning for each file that loses rows.
+    """
     plan = sources.plan(
         [name],
         options.text_column or "text",
@@ -68,9 +72,13 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
     plan = replace(plan, clean=cleaning(in_order(options.clean)))
     labels: dict[str, str] = {}
     dropped: Counter[str] = Counter()
-    for shard in plan.shards:
+    lost = LostRows(plan)
+    for number, shard in enumerate(plan.shards):
+        counts: Counter[str] = Counter()
         for piece in read(shard, plan):
             dropped += piece.dropped
+            counts["read"] += piece.read
+            count_lost(piece.faults, counts)
             for text, value in zip(piece.texts, piece.passthrough[0], strict=True):
                 if has_no_value(value):
                     dropped[NO_LABEL] += 1
@@ -78,6 +86,9 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
                     dropped[REPEATED] += 1
                 else:
                     labels[text] = as_text(value).strip()
+        lost.add(number, counts)
+    for warning in (*found_notes(plan, "markup" in options.clean), *lost.warnings()):
+        say(f"warning: {warning}")
     return labels, dropped
 
 

@@ -129,3 +129,13 @@ def test_a_file_without_the_column_names_the_option(tmp_path, name, content, mes
     with pytest.raises(UserError) as raised:
         labelled_texts.read_labelled(EvaluateOptions(labelled=str(tmp_path / name)))
     assert message in str(raised.value)
+
+
+def test_a_file_that_loses_rows_has_a_warning(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n<b>eins</b>,1\nzwei,1\ndrei,2\nfünf Hütten,2\n", "latin-1")
+    read = labelled_texts.read_labelled(EvaluateOptions(labelled=str(path)))
+    assert len(read.texts) == 3
+    shown = capsys.readouterr().err
+    assert "lost 1 of 4 rows (25.0 %): 1 are not UTF-8 but read as" in shown
+    assert "give --encoding" in shown
