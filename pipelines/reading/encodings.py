@@ -62,6 +62,11 @@ def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
         raise UserError(
             f"input {name!r} is UTF-8 and --encoding is {encoding}: leave --encoding out"
         )
+    if encoding in _WIDE and head and not found:
+        raise UserError(
+            f"input {name!r} has no byte order mark and --encoding is {encoding}: give --encoding "
+            f"{encoding}-le (the order on Windows) or {encoding}-be"
+        )
 
 
 def _agree(found: str, encoding: str | None, head: bytes) -> bool:
@@ -70,13 +75,10 @@ def _agree(found: str, encoding: str | None, head: bytes) -> bool:
         return False
     if encoding == found:
         return True
-    if found in _WIDE:  # e.g. utf-16-le was given, and the mark gives the byte order
-        little = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE))
-        return encoding.endswith("le" if little else "be")
-    # utf-16 was given and there is no mark: Python uses the byte order of this machine.
-    return encoding == "utf-16" and head.decode("utf-16", "replace") == head.decode(
-        found, "replace"
-    )
+    if found not in _WIDE:  # e.g. utf-16 was given, which needs a mark, and there is none
+        return False
+    little = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE))
+    return encoding.endswith("le" if little else "be")
 
 
 def _without_mark(head: bytes) -> str | None:

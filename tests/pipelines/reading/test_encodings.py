@@ -82,6 +82,12 @@ def test_parquet_has_an_encoding_of_its_own(tmp_path):
         ("one\ntwo".encode("utf-16-be"), "utf-16-le", "give --encoding utf-16-be"),
         (b"\xfe\xff" + "one\ntwo".encode("utf-16-be"), "utf-16-le", "give --encoding utf-16"),
         ("one\ntwo".encode("utf-16-be"), "utf-16", "give --encoding utf-16-be"),
+        ("one\ntwo".encode("utf-16-le"), "utf-16", "give --encoding utf-16-le"),
+        (
+            "один\nдва".encode("utf-16-le"),
+            "utf-16",
+            "no byte order mark .* give --encoding utf",
+        ),
         (b"one\ntwo", "utf-16", "is UTF-8 and --encoding is utf-16: leave --encoding out"),
     ],
 )

@@ -168,9 +168,7 @@ def test_a_column_of_another_type_is_refused(tmp_path, columns, options, message
 def test_input_without_columns_has_no_paired_texts(tmp_path):
     make_files(tmp_path, {"a.txt": "one\n"})
     for item in (str(tmp_path), "docstrings:yaml"):
-        with pytest.raises(
-            UserError, match="so no 'sent1' for --augmented-column: give csv"
-        ):
+        with pytest.raises(UserError, match="so no 'sent1' for --augmented-column: give csv"):
             plan([item], "sent0", paired_columns=["sent1"])
 
 
