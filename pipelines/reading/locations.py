@@ -54,7 +54,7 @@ def suffixes(name: str) -> tuple[str, str]:
 
     `a.jsonl.gz` gives (".jsonl", ".gz"), `a.txt` gives (".txt", "").
     """
-    path = Path(_OPTIONS.split(name)[0])
+    path = Path(_OPTIONS.split(name)[0] if is_uri(name) else name)
     compression = path.suffix.lower()
     if compression not in COMPRESSED:
         return compression, ""

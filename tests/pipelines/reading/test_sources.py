@@ -75,6 +75,13 @@ def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
     assert plan([str(tmp_path / "folder.txt")]).files == found.files[1:]
 
 
+def test_a_question_mark_in_the_name_of_a_file_is_part_of_it(tmp_path):
+    """wget saves pages under such names; only addresses of buckets have options there."""
+    make_files(tmp_path, {"page?id=1.txt": "x"})
+    path = str(tmp_path / "page?id=1.txt")
+    assert plan([path]).files == plan([str(tmp_path)]).files == [path]
+
+
 def test_hidden_files_are_not_read_unless_they_are_named(tmp_path):
     names = ["a.txt", "._a.txt", ".checkpoints/a-checkpoint.txt", "deep/.b.txt", "deep/b.txt"]
     make_files(tmp_path, dict.fromkeys(names, "x"))
