@@ -34,7 +34,10 @@ def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
     for column in plan.texts:
         kind = schema.field(column).type
         if not _is_text(kind):
-            raise UserError(f"{name!r}, column {column!r} is of type {kind}: it must be text")
+            raise UserError(
+                f"{name!r}, column {column!r} is of type {kind}: it must be text; write it as "
+                "text, or name another column"
+            )
     if plan.id_column is None or fits_int64(schema.field(plan.id_column).type):
         return
     kind = schema.field(plan.id_column).type

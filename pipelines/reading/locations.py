@@ -77,7 +77,11 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {error.object!r} has a name that is not UTF-8: rename it") from None
     if single and not known(name):
         ending = "".join(suffixes(name))
-        raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
+        what = f"ends in {ending!r}" if ending else "has no ending"
+        raise UserError(
+            f"input {item!r} {what}: give one of {kinds}; rename text to .txt and lines of JSON to "
+            ".jsonl, and unpack or convert other files"
+        )
     folder = name if single or os.path.isdir(name) else _before_wildcard(name)
     found, own = without_output(found, folder, is_walked=name == folder and not single)
     if own:

@@ -44,11 +44,13 @@ _ADVICE = {
     "extra_cells": "have more cells than the header: put texts with separators into quotes; a cell "
     "of a tsv file holds no tab",
     "bad_id": "have an id of another type than the first rows",
-    "invalid_json": "are not JSON: write one object on each line",
+    "invalid_json": "are not JSON objects: write one on each line",
+    "no_text_column": "lack the column of the texts",
+    "control_characters": "hold control characters only",
     "duplicate_key": "have the key of a text twice: give each text once",
     "no_document": "have no value in the column of --documents",
     "not_text": "contain something other than text",
-    "too_long": "have more than 1,000,000 characters",
+    "too_long": "have more than 1,000,000 characters: divide them into shorter texts",
     "invalid_encoding": "are invalid in the given encoding: give another --encoding",
 }
 

@@ -114,6 +114,8 @@ TOLD = {
     "a damaged page of Parquet": ("a.parquet", damaged_parquet(), "cannot be read to its end"),
     "a column of bytes": ("a.parquet", parquet(text=[b"one"]),
                           "column 'text' is of type binary: it must be text"),
+    "a column of lists": ("a.parquet", parquet(text=[["a"]]),
+                          "is of type list.*: it must be text; write it as text, or name another"),
     "a column of numbers": ("a.parquet", parquet(text=[1]), "it must be text"),
     "gzip named .txt": ("a.txt", gzip.compress(PLENTY),
                         r"is gzip, not text: name it '.*/a\.txt\.gz'"),

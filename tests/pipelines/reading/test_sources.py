@@ -22,6 +22,8 @@ REFUSED = {
     "an unknown ending": ({"a.pdf": "x"}, "a.pdf", r"'\.pdf': give one of \.txt, .*\.parquet"),
     "Parquet compressed again": ({"a.parquet.gz": "x"}, "a.parquet.gz",
                                  r"ends in '\.parquet\.gz': give one of \.txt, .*\.zst"),
+    "a name without an ending": ({"notes": "x"}, "notes", "notes' has no ending: give one of"),
+    "JSON": ({"a.json": "{}"}, "a.json", r"rename text to \.txt and lines of JSON to"),
     "an empty folder": ({}, "", "holds no file of a known kind"),
     "a folder of other files": ({"notes.odt": "x"}, "", "holds no file of a known kind"),
     "a csv whose first line never ends": ({"a.csv": '"text\n' + "x\n" * 100_000}, "",
