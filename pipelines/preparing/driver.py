@@ -141,7 +141,7 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
             options.hold_out_fewer,
             options.queries,
         )
-        counts[f"{DROPPED}held_out"] = hold_out.mark(places, keep, scratch)
+        counts[f"{DROPPED}held_out"] = hold_out.mark(places, keep, scratch, many)
     return counts
 
 

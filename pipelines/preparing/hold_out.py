@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from pipelines.preparing.buckets import before_in_group, buckets, starts
-from pipelines.preparing.document_rows import kept_places
+from pipelines.preparing.document_rows import MANY_DOCUMENTS, kept_places
 from pipelines.preparing.duplicates import KEPT
 from pipelines.preparing.options import Query
 from pipelines.preparing.placing import WORD
@@ -64,16 +64,17 @@ class HoldOut:
         """The maximum number of queries of a document."""
         return 1 if self.query == "first" else max(1, -(-self.queries // self.count))
 
-    def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
+    def mark(self, places: Sequence[Path], keep: Path, scratch: Path, many: int = 0) -> int:
         """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
 
-        Returns the number of dropped rows. Raises UserError if there are too few documents.
+        many: number of sentences that were dropped as those of many documents. Returns the number
+        of dropped rows. Raises UserError if there are too few documents.
         """
         choose = self.choose(places, keep, scratch)
         most = choose.possible // LEAST_DOCUMENTS
         if self.count > most:
             if not self.fewer or most < LEAST_HELD_OUT:
-                raise UserError(self._too_many(choose.possible, most))
+                raise UserError(self._too_many(choose.possible, most, many))
             choose = replace(self, count=most).choose(places, keep, scratch)
         flags = np.memmap(keep, np.uint8, "r+")
         flags[np.concatenate(choose.held)] = HELD
@@ -88,13 +89,15 @@ class HoldOut:
             choose.add(records)
         return choose
 
-    def _too_many(self, possible: int, most: int) -> str:
+    def _too_many(self, possible: int, most: int, many: int) -> str:
         what = (
             f"{possible:,} documents have two different sentences or more, one of them of "
             f"{QUERY_WORDS} words"
             if self.by_document
             else f"{possible:,} sentences have {HALVES_WORDS} words or more"
         )
+        if many:
+            what += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
         if self.fewer and self.by_document:
             use += ", or make more of them: --documents paragraph, or --documents none (sentences)"

@@ -99,6 +99,15 @@ def test_a_tenth_is_held_out_where_that_is_fewer(made):
     assert len(pairs(fewer)) == most > 10
 
 
+def test_a_refusal_counts_the_sentences_of_many_documents(tmp_path, made):
+    """Three versions of a document have no sentences of their own left but their first."""
+    texts = [f"Version {v}-{n} is new. It says {n}. It is {n}." for n in range(20) for v in "abc"]
+    path = write_rows(tmp_path / "a.csv", [(text,) for text in texts])
+    options = {"documents": "row", "clean": CleanOptions(split="en")}
+    with pytest.raises(UserError, match=r"of 5 words \(120 sentences in 3 documents or more were"):
+        made(path, hold_out=5, **options)
+
+
 def test_a_giant_document_is_not_held_out(made, monkeypatch):
     files, read, options = in_rows()
     cut_small(monkeypatch)
