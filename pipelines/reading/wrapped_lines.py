@@ -1,5 +1,5 @@
-"""Texts whose lines are wrapped, each up to a blank line, a rule, a heading, a list item or a table
-row.
+"""Texts whose lines are wrapped, each up to a blank line, a rule, a heading, a list item, a table
+row or the beginning or end of a quotation.
 
 `unwrapped` makes a row of each such text of a file; `paragraphs_of` a line of each in a row's text.
 """
@@ -23,6 +23,10 @@ _IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADI
 # A blank line, or one that underlines a heading, fences code or is a horizontal rule.
 _RULE = r"\s*(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*)?$"
 _IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
+# The marks of a quoted line in mail and Markdown, and whether a number follows them. ">>>" is the
+# prompt of Python.
+_QUOTE = r"\s*+(>>?(?:\s+>>?)*)(?:\s+|$)(?=(\d?))"
+_IS_QUOTE, _IS_QUOTE_TEXT = re.compile(_QUOTE.encode()), re.compile(_QUOTE)
 # Line breaks that no blank replaces: those between Chinese or Japanese characters, and those in
 # divided words, with the hyphen. "-" stays, because some words are always written with it.
 _WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
@@ -41,17 +45,22 @@ LEAST_ENDS = 0.2
 
 
 def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield the texts that the lines of a file form, each with what follows its first line.
+    """Yield the texts that the lines of a file form, each with what follows its first line. The
+    marks of quoted lines are left out.
 
     rows: (line, ...), a line None if it is too long, which makes its text None. So does a text that
     is too long in all.
     """
     held: list[bytes] = []
     rest: tuple[Any, ...] = ()
-    size, is_heading = 0, False
-    for line, *others in rows:
+    size, depth, is_heading = 0, 0, False
+    for row, *others in rows:
+        line, outer = row, depth
+        if row is not None:
+            marks, depth = _quotation(_IS_QUOTE.match(row), outer, size > 0)
+            line = row[marks:]
         blank = line is not None and _IS_RULE.match(line) is not None
-        if size and (blank or is_heading or _BEGINS.match(line or b"")):
+        if size and (blank or is_heading or depth != outer or _BEGINS.match(line or b"")):
             yield _joined(held, size), *rest
             held, size = [], 0
         if blank:
@@ -68,6 +77,17 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield _joined(held, size), *rest
 
 
+def _quotation(marks: re.Match[Any] | None, outer: int, is_open: bool) -> tuple[int, int]:
+    """Return the length of the marks before a quoted line, and their number.
+
+    outer: the number before the line above. is_open: whether that line may go on in this one. Then
+    the mark in "more\n> 5" is a sign.
+    """
+    if marks is None or (is_open and not outer and marks[2]):
+        return 0, 0
+    return marks.end(), marks[1].count(marks[1][:1])
+
+
 def _joined(lines: list[bytes], size: int) -> bytes | None:
     if size > MOST_LINE_BYTES:
         return None
@@ -82,14 +102,17 @@ def _without_breaks(lines: Iterable[str]) -> str:
 
 def paragraphs_of(text: str) -> str:
     """Return a text with a line for each paragraph, heading, list item and table row, in which
-    white space is folded."""
+    white space is folded, without the marks of quoted lines."""
     if "\n" not in text and "\r" not in text:
         return " ".join(text.split())
     paragraphs: list[list[str]] = []
-    is_open = False
-    for line in map(str.strip, re.split(r"\r\n?|\n", text)):
+    is_open, depth = False, 0
+    for row in map(str.strip, re.split(r"\r\n?|\n", text)):
+        outer = depth
+        marks, depth = _quotation(_IS_QUOTE_TEXT.match(row), outer, is_open)
+        line = row[marks:]
         blank = _IS_RULE_TEXT.match(line) is not None
-        if is_open and not blank and not _BEGINS_TEXT.match(line):
+        if is_open and not blank and depth == outer and not _BEGINS_TEXT.match(line):
             paragraphs[-1].append(line)
         elif not blank:
             paragraphs.append([line])

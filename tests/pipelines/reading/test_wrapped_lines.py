@@ -97,6 +97,23 @@ def test_a_rule_ends_a_text_and_is_no_text(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ("Ann wrote:\n> It was\n> late.\nNo.\n", ["Ann wrote:", "It was late.", "No."]),
+        ("> > A\n> > b\n>\n> C\n>> d\n >  > e\n", ["A b", "C", "d e"]),
+        ("> # Note\n> - one\n>   two\n\n> 3 men\n> 4", ["# Note", "- one two", "3 men 4"]),
+        ("x is\n> 5 here\n", ["x is > 5 here"]),
+        ("a\n>>> f(x)\n>From b\n->\nc > d", ["a >>> f(x) >From b -> c > d"]),
+    ],
+    ids=["mail", "nested", "Markdown", "number", "others"],
+)
+def test_a_quotation_is_a_text_without_its_marks(tmp_path, content, texts):
+    (tmp_path / "a.txt").write_text(content)
+    assert read_all(tmp_path / "a.txt", wrapped=True).texts == texts
+    assert wrapped_lines.paragraphs_of(content).split("\n") == texts
+
+
+@pytest.mark.parametrize(
     ("content", "text"),
     [
         ("\u518d\u3059\n  \u308b\u3002\nbash\n\u306f", "\u518d\u3059\u308b\u3002 bash \u306f"),
