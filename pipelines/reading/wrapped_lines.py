@@ -20,8 +20,13 @@ _BEGIN = r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)"
 _BEGINS, _BEGINS_TEXT = re.compile(_BEGIN.encode("utf-8")), re.compile(_BEGIN)
 _HEADING = r"\s*#{1,6}\s"
 _IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADING)
-# A blank line, or one that underlines a heading, fences code or is a horizontal rule.
-_RULE = r"\s*(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*)?$"
+# A blank line, or one that underlines a heading, fences code (```python), separates the rows of a
+# table or is a horizontal rule.
+_RULE = (
+    r"\s*+(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*"
+    r"|(?:`{3,}|~{3,})\s*[^\s`~]+\s*"
+    r"|(?=[^|+]*[|+])(?=.*(?:--|==))[-=:|+\s]+)?$"
+)
 _IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
 # The marks of a quoted line in mail and Markdown, and whether a number follows them. ">>>" is the
 # prompt of Python.

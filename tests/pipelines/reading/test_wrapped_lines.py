@@ -96,6 +96,17 @@ def test_a_rule_ends_a_text_and_is_no_text(tmp_path):
     assert wrapped_lines.paragraphs_of(content).split("\n") == texts
 
 
+def test_a_fence_and_the_line_of_a_table_are_no_text(tmp_path):
+    content = (
+        "One\n```python\nf(x)\n```\n~~~ {.r}\ng\n~~~\n``` a b\n:-|\n"
+        "| a | b |\n|:--|--:|\n| c | d |\n+---+---+\ne | f\n--- | ---\ng\n+===+\nc++ --x\n"
+    )
+    (tmp_path / "a.md").write_text(content)
+    texts = ["One", "f(x)", "g", "``` a b :-|", "| a | b |", "| c | d |", "e | f", "g", "c++ --x"]
+    assert read_all(tmp_path / "a.md", wrapped=True).texts == texts
+    assert wrapped_lines.paragraphs_of(content).split("\n") == texts
+
+
 @pytest.mark.parametrize(
     ("content", "texts"),
     [
