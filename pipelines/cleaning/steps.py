@@ -113,7 +113,8 @@ def _mark_address(address: re.Match[str]) -> str:
 
 
 def control(text: str) -> str:
-    """Remove control and zero-width characters, soft hyphens, byte-order and direction marks.
+    """Remove control and zero-width characters, soft hyphens, byte-order and direction marks, and
+    the codes of a terminal's colours.
 
     The joiners U+200C and U+200D stay inside emoji and between characters of the scripts that use
     them in spelling (Persian, Indic scripts), and the tags that name a flag (England) stay.
@@ -126,6 +127,7 @@ def control(text: str) -> str:
 _SPELT = "[\u0300-\u1fff\u2070-\U0010ffff]"
 _INVISIBLE = re.compile(
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"  # a whole flag
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # ESC [ 31 m and the like
     "|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
     f"|(?<!{_SPELT})[\u200c\u200d]|[\u200c\u200d](?!{_SPELT})"

@@ -128,6 +128,7 @@ CHANGED = {
     ],
     "control": [
         ("\ufeffA text", "A text"),
+        ("\x1b[1;31mError:\x1b[0m it \x1b[Kfailed [31m", "Error: it failed [31m"),
         ("so\u00adft hy\u00adphens", "soft hyphens"),
         ("ze\u200bro wi\u2060dth", "zero width"),
         ("a\x00b\x07c\x92d\x7fe", "abcde"),
