@@ -154,6 +154,8 @@ def encoding_advice(shard: Shard, row: int) -> str:
         return "are not UTF-8: write the file again"
     before = max(0, row - 1 - (shard.first_row & _ROW) - LINES_BEFORE)
     guess = guess_encoding(islice(file_lines(shard.path, shard.start, shard.stop), before, None))
+    if guess is None and shard.kind == "jsonl":  # all bytes are UTF-8
+        return "hold half a character, an escape such as \\ud83d alone: write both halves"
     if guess is None:
         return "are not UTF-8"
     if guess.mixed:

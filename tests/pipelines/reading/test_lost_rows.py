@@ -34,6 +34,8 @@ LOSSES = {
                  "lost 9 of 309 rows (2.9 %): 9 are not JSON objects: write one on each line"),
     "a long line": ("a.txt", "\n".join(GOOD[:20]) + "\n" + "a " * 500_001,
                     "lost 1 of 21 rows (4.8 %): 1 have more than 1,000,000 characters: divide"),
+    "half a character": ("a.jsonl", '{"text": "ok"}\n{"text": "\\ud83d"}\n',
+                         r"1 hold half a character, an escape such as \ud83d alone: write both"),
     "zero bytes": ("a.txt", "\n".join(GOOD) + "\n" + "a\0b\n" * 5,
                    "lost 5 of 305 rows (1.6 %): 5 hold zero bytes"),
     "mixed": ("a.txt", "\n".join(GOOD).encode() + "\ncafé\n".encode() + "café\n".encode("latin-1"),
