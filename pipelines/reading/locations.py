@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -28,13 +29,16 @@ from pipelines.reading.data_folder import (
     UNTRACKED_FILE,
 )
 from pipelines.reading.manifests import HELD_OUT_FILE
-from pipelines.reading.own_output import without_output
+from pipelines.reading.own_output import is_output, without_output
 from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # A question mark before `name=` begins the file system's options and is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
+_CONVERT = "docs/settings.md says how to convert others"
+# Maximum number of endings that a message about unknown formats names.
+_MOST_ENDINGS = 4
 _BESIDE_PARTS = (HELD_OUT_FILE, SKIPPED_FILE, UNTRACKED_FILE, REFUSED_FILE)
 
 
@@ -80,7 +84,7 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         what = f"ends in {ending!r}" if ending else "has no ending"
         raise UserError(
             f"input {item!r} {what}: give one of {kinds}; rename text to .txt and lines of JSON to "
-            ".jsonl, and unpack or convert other files"
+            f".jsonl; {_CONVERT}"
         )
     folder = name if single or os.path.isdir(name) else _before_wildcard(name)
     found, own = without_output(found, folder, is_walked=name == folder and not single)
@@ -102,12 +106,31 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
             f"warning: {len(outside)} links in {item!r} lead outside it and were not followed, the "
             f"first {min(outside)!r}: give the files themselves to read them"
         )
+    taken = set(usable)
+    others = [path for path in found if path not in taken]
+    unknown = [
+        path
+        for path in others
+        if not (known(path) or is_hidden(path, folder) or os.path.isdir(path))
+    ]
     if not usable:
         is_folder = not is_uri(item) and os.path.isdir(name)
         what = "holds no file" if is_folder else "does not exist or matches no file"
+        kinds = f"{kinds}; those found are {_endings(unknown)}: {_CONVERT}" if unknown else kinds
         raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
-    taken = set(usable)
-    return usable, [path for path in found if path not in taken]
+    if len(unknown) > len(usable) and not is_output(name, found):
+        say_once(
+            f"note: most files in {item!r} are of kinds that are not read ({_endings(unknown)}): "
+            f"{_CONVERT}"
+        )
+    return usable, others
+
+
+def _endings(paths: Sequence[str]) -> str:
+    """Return the most frequent endings of files, each with its number."""
+    endings = Counter("".join(suffixes(path)) or "without an ending" for path in paths)
+    shown = [f"{number:,} {ending}" for ending, number in endings.most_common(_MOST_ENDINGS)]
+    return ", ".join(shown) + (", ..." if len(endings) > _MOST_ENDINGS else "")
 
 
 def _is_beside_parts(path: str, found: Sequence[str]) -> bool:

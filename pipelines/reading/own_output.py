@@ -40,6 +40,12 @@ def without_output(
     return [path for path in left if not path.startswith(inside)], outermost
 
 
+def is_output(folder: str, paths: Sequence[str]) -> bool:
+    """Return whether a folder, of which these are all files, is output of cotbert."""
+    home = folder.rstrip("/")
+    return home in _output_folders(paths, home)
+
+
 def _output_folders(paths: Sequence[str], inside: str) -> set[str]:
     """Return the output folders whose paths begin with `inside`."""
     names = set(paths)

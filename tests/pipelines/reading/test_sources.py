@@ -19,13 +19,16 @@ from pipelines.reading.sources import FILE_BITS, all_have_integers, are_triples,
 REFUSED = {
     "nothing": ({}, "none.txt", r"none\.txt' does not exist or matches no file of a known kind"),
     "a glob without a match": ({"a.txt": "x"}, "*.csv", r"\*\.csv' does not exist or matches no f"),
-    "an unknown ending": ({"a.pdf": "x"}, "a.pdf", r"'\.pdf': give one of \.txt, .*\.parquet"),
+    "an unknown ending": ({"a.pdf": "x"}, "a.pdf", r"'\.pdf': give one of \.txt, .*\.parquet.*; "
+                                                   r"docs/settings\.md says how to convert others"),
     "Parquet compressed again": ({"a.parquet.gz": "x"}, "a.parquet.gz",
                                  r"ends in '\.parquet\.gz': give one of \.txt, .*\.zst"),
     "a name without an ending": ({"notes": "x"}, "notes", "notes' has no ending: give one of"),
     "JSON": ({"a.json": "{}"}, "a.json", r"rename text to \.txt and lines of JSON to"),
     "an empty folder": ({}, "", "holds no file of a known kind"),
-    "a folder of other files": ({"notes.odt": "x"}, "", "holds no file of a known kind"),
+    "a folder of other files": ({"a.odt": "x", "b.odt": "x", "c": "x", ".d": "x"}, "",
+                                r"holds no file of a known kind: .*; those found are 2 \.odt, 1 "
+                                r"without an ending: docs/settings\.md says how to convert others"),
     "a csv whose first line never ends": ({"a.csv": '"text\n' + "x\n" * 100_000}, "",
                                           r"first line of .* names no columns"),
     "a csv with another only column": ({"a.csv": "title\nTwo dogs; one man\n"}, "",
@@ -107,6 +110,22 @@ def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_p
         assert found.files == [f"{prefix}{tmp_path / name}" for name in own]
         assert found.ignored == 0
     assert len(plan([str(tmp_path / "out.partial")]).files) == 2
+
+
+def test_a_folder_of_which_most_is_not_read_gets_a_note(tmp_path, capsys):
+    make_files(tmp_path, dict.fromkeys(["a.txt", "b.txt", "c.html", "d.html", ".e", ".f"], "x"))
+    assert plan([str(tmp_path)]).ignored == 4
+    assert capsys.readouterr().err == ""
+    make_files(tmp_path, dict.fromkeys(["c.pdf", "d.tar.gz", "e.json"], "x"))
+    assert plan([str(tmp_path)]).ignored == 7
+    assert f"note: most files in '{tmp_path}' are of kinds that are not read (2 .html, " in (
+        said := capsys.readouterr().err
+    )
+    assert "1 .pdf" in said
+    names = ["manifest.json", "result.json", "data/part-000000.txt"]
+    make_files(tmp_path, {f"corpus/{name}": "x" for name in names})
+    plan([str(tmp_path / "corpus")])
+    assert "most files" not in capsys.readouterr().err, "output of cotbert"
 
 
 OUTPUTS = {
