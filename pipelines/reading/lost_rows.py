@@ -44,12 +44,14 @@ _ADVICE = {
     "extra_cells": "have more cells than the header: put texts with separators into quotes; a cell "
     "of a tsv file holds no tab",
     "bad_id": "have an id of another type than the first rows",
-    "invalid_json": "are not JSON objects: write one on each line",
+    "invalid_json": "are not JSON objects: write one on each line, as `jq -c '.[]'` does with a "
+    "list",
     "no_text_column": "lack the column of the texts",
     "control_characters": "hold control characters only",
     "duplicate_key": "have the key of a text twice: give each text once",
     "no_document": "have no value in the column of --documents",
-    "not_text": "contain something other than text",
+    "not_text": "hold a number, a list or an object in place of text: make it a text first, for "
+    "example with jq",
     "too_long": "have more than 1,000,000 characters: divide them into shorter texts",
     "invalid_encoding": "are invalid in the given encoding: give another --encoding",
 }
