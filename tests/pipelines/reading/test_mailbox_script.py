@@ -37,5 +37,9 @@ def test_the_script_for_mailboxes_decodes_them(tmp_path):
     ).stdout
     (tmp_path / "a.jsonl").write_bytes(lines)
     found = read_all(tmp_path / "a.jsonl", text_column="subject,text", keep_paragraphs=True)
-    assert found.texts == ["Größe.\nEs paßt.\nTwo dogs run.", "A man sings.", "Page.\n<p>One cup</p>"]
+    assert found.texts == [
+        "Größe.\nEs paßt.\nTwo dogs run.",
+        "A man sings.",
+        "Page.\n<p>One cup</p>",
+    ]
     assert found.dropped == {}
