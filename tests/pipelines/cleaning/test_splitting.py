@@ -58,6 +58,13 @@ def test_a_name_is_kept_whole(text):
 
 
 @pytest.mark.parametrize(
+    "sentences", [["1. Open the door.", "12. Close it."], ["It was 3.", "2. No"]]
+)
+def test_the_number_of_a_list_item_is_no_sentence(sentences):
+    assert split(" ".join(sentences), "en") == sentences
+
+
+@pytest.mark.parametrize(
     "end", ["It was too long.", "He ran... and fell...", "He rated it 3.5 of 5 stars."]
 )
 def test_a_full_stop_without_a_blank_ends_a_sentence(end):
