@@ -177,10 +177,10 @@ def _find_here(item: str) -> tuple[str, bool, list[str]]:
         return str(path), True, [str(path)]
     if path.is_dir():
         return str(path), False, list(_walk(path))
-    if path.is_symlink():
-        raise UserError(f"input {item!r} is a link to {os.readlink(path)!r}, which is not there")
     if path.exists():
         raise UserError(f"input {item!r} is a pipe or a device: give a file")
+    if path.is_symlink():
+        raise UserError(f"input {item!r} is a link to {os.readlink(path)!r}, which is not there")
     # Wildcard characters in the path of the current folder stand for themselves.
     pattern = os.path.join(glob.escape(os.getcwd()), given)
     return pattern, False, glob.glob(pattern, recursive=True)

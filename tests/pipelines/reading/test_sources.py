@@ -68,9 +68,11 @@ def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
     assert found.files == [str(tmp_path / name) for name in ("a.txt", "folder.txt/a.txt")]
     assert found.ignored == 3
     make_files(tmp_path, {os.fsdecode(b"caf\xe9.txt"): "x"})
+    (tmp_path / "stdin").symlink_to(tmp_path / "pipe.txt")
     for name, message in {
         "link.txt": r"link\.txt' is a link to '.*gone', which is not there",
         "pipe.txt": r"pipe\.txt' is a pipe or a device: give a file",
+        "stdin": r"stdin' is a pipe or a device: give a file",
         "/dev/null": "'/dev/null' is a pipe or a device: give a file",
         os.fsdecode(b"caf\xe9.txt"): "has a name that is not UTF-8: rename it",
         "": "has a name that is not UTF-8: rename it",
