@@ -25,6 +25,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _PAGE = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype html|html)\b", re.IGNORECASE)
+_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*"[^"\n]*"\s*:')
 # A text has markup if at least this share of its first lines, and this many of them, have a tag.
 LEAST_LINES, LEAST_TAGS = 0.1, 3
 
@@ -70,3 +71,9 @@ def has_markup(head: bytes) -> bool:
     lines = [line for line in head.splitlines() if line.strip()]
     tagged = sum(bool(_TAG.search(line)) for line in lines)
     return tagged >= LEAST_LINES * len(lines) and len(_TAG.findall(head)) >= LEAST_TAGS
+
+
+def begins_with_json(head: bytes) -> bool:
+    """Return whether a text that begins with `head` begins with an object of JSON, or with an array
+    of objects."""
+    return _JSON.match(head) is not None

@@ -163,7 +163,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
     if guess.mixed:
         return f"are not UTF-8, though others are (such as {guess.example!r}): correct those lines"
     if guess.encoding is None:
-        return "are not UTF-8: give their encoding with --encoding"
+        return "are not UTF-8: give their encoding with --encoding, if the file is a text"
     return (
         f"are not UTF-8 but read as {guess.encoding} ({guess.example!r}): give "
         f"--encoding {guess.encoding}"
@@ -180,6 +180,12 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
         notes.append(
             f"input {_files(plan.found.markup)} HTML tags, which become part of the texts: --clean "
             "markup of prepare, adapt and embed removes them"
+        )
+    if plan.found.json:
+        notes.append(
+            f"input {_files(plan.found.json)} JSON, whose names and brackets become part of the "
+            "texts: rename it to .jsonl if each line is an object, and else convert it ('Other "
+            "formats' in docs/settings.md)"
         )
     if plan.found.wrapped:
         notes.append(

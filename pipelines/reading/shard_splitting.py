@@ -21,7 +21,12 @@ from pipelines.reading.columns import (
     check_types,
     header,
 )
-from pipelines.reading.content_checks import check_compression, check_content, has_markup
+from pipelines.reading.content_checks import (
+    begins_with_json,
+    check_compression,
+    check_content,
+    has_markup,
+)
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import PARAGRAPH
@@ -75,6 +80,8 @@ def _text_shards(
     check_encoding(name, head, plan.encoding)
     if has_markup(head):
         plan.found.markup.append(name)
+    if kind == "txt" and begins_with_json(head):
+        plan.found.json.append(name)
     if kind == "txt" and not plan.wrapped and looks_wrapped(head):
         plan.found.wrapped.append(name)
     if kind == "txt" and b"\r" in head.strip() and b"\n" not in head:

@@ -152,6 +152,20 @@ def test_markup_is_noticed_where_many_lines_have_tags(text, markup):
     assert has_markup(text.encode()) == markup
 
 
+@pytest.mark.parametrize(
+    "text", ['{"text": "Two dogs"}\n', '\ufeff[\n {\n  "a" :', "{a: 1}", '["a"]']
+)
+def test_json_in_a_txt_file_is_noticed(tmp_path, capsys, text):
+    path = written(tmp_path / "a.txt", text)
+    read_texts(str(path))
+    note = (
+        f"input '{path}' holds JSON, whose names and brackets become part of the texts: rename it "
+        "to .jsonl if each line is an object, and else convert it ('Other formats' in "
+        "docs/settings.md)"
+    )
+    assert warnings(capsys) == [note] * ('"' in text and ":" in text)
+
+
 @pytest.mark.usefixtures("without_ray")
 def test_prepare_names_the_step_that_removes_markup(tmp_path, bert_folder, capsys):
     home = tmp_path / "in"
