@@ -31,6 +31,11 @@ class Labelled:
         return np.flatnonzero(np.bincount(self.labels)[self.labels] > 1)
 
     @property
+    def label_count(self) -> int:
+        """The number of different labels."""
+        return len(np.unique(self.labels))
+
+    @property
     def chance(self) -> float:
         """The accuracy x 100 if each text's nearest one were a random one."""
         others = np.bincount(self.labels)[self.labels[self.asked]] - 1

@@ -16,7 +16,7 @@ trained with Adam until its dev accuracy stops rising.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ __all__ = [
     "TRANSFER_TASKS",
     "load_transfer",
     "missing_transfer_tasks",
+    "score_transfer",
     "transfer",
     "transfer_task_name",
 ]
@@ -176,7 +177,13 @@ def transfer(
     encoding for an unknown or missing task, a line without a label or a class that is too small
     for the folds.
     """
-    data = load_transfer(senteval_dir, tasks)
+    return score_transfer(encode, load_transfer(senteval_dir, tasks), seed)
+
+
+def score_transfer(
+    encode: Encode, data: Mapping[str, dict[str, Part]], seed: int = SENTEVAL_SEED
+) -> dict[str, Transferred]:
+    """Return the scores of the tasks that `load_transfer` has read, as `transfer` does."""
     sides = [side for parts in data.values() for part in parts.values() for side in part.sides]
     vectors = iter(encode_distinct(encode, *sides))
     return {name: _score(name, parts, vectors, seed) for name, parts in data.items()}

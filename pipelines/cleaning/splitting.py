@@ -26,7 +26,7 @@ LANGUAGES = frozenset(f"{_EUROPEAN} {_OTHER}".split())
 # capital or full stop, or a beginning like that of a private name.
 _NAME_BEFORE = re.compile(r"\w\.\w\S*\.$")
 _NAME_AFTER = re.compile(r"[_{]|\S*?([a-z][A-Z]|\w\.\w)")
-# The number of a list item, which is no sentence.
+# The number of a list item, which does not end a sentence.
 _NUMBER = re.compile(r"\s*\d{1,3}\.\s*")
 
 

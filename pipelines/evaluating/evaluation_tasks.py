@@ -14,7 +14,7 @@ from cotbert_core.evaluation.transfer import (
     TRANSFER_TASKS,
     load_transfer,
     missing_transfer_tasks,
-    transfer,
+    score_transfer,
     transfer_task_name,
 )
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
@@ -54,12 +54,11 @@ class Tasks:
 
         Raises UserError for a faulty file of any task before a sentence is encoded.
         """
-        if self.sts and self.transfer:
-            load_transfer(self.folder, self.transfer)
+        read = load_transfer(self.folder, self.transfer)
         if self.sts:
             add_sts(scored, predict_sts(encode, self.folder, self.sts), resamples)
         if self.transfer:
-            add_transfer(scored, transfer(encode, self.folder, self.transfer), resamples)
+            add_transfer(scored, score_transfer(encode, read), resamples)
 
 
 def choose_tasks(folder: Path, requested: str, allow_missing: bool) -> Tasks:

@@ -15,11 +15,10 @@ from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateO
 from pipelines.reading import sources
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.documents import as_text, has_no_value
-from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
-from pipelines.reading.readers import read
+from pipelines.reading.text_files import read_pieces
 from pipelines.runtime.progress import say
 
-# Maximum number of texts, all of which are compared with each other; chosen at random.
+# Maximum number of texts, since each is compared with all others. More are sampled at random.
 MOST_TEXTS = 10_000
 NO_LABEL, REPEATED = "no_label", "repeated"
 
@@ -42,7 +41,7 @@ def read_labelled(options: EvaluateOptions) -> Labelled | None:
             "--label-column"
         )
     made = _sampled(labels)
-    names = len(np.unique(made.labels))
+    names = made.label_count
     if names < 2 or not len(made.asked):
         raise UserError(
             f"labelled {options.labelled!r} has {len(made.texts):,} different texts and {names:,} "
@@ -72,23 +71,15 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
     plan = replace(plan, clean=cleaning(in_order(options.clean)))
     labels: dict[str, str] = {}
     dropped: Counter[str] = Counter()
-    lost = LostRows(plan)
-    for number, shard in enumerate(plan.shards):
-        counts: Counter[str] = Counter()
-        for piece in read(shard, plan):
-            dropped += piece.dropped
-            counts["read"] += piece.read
-            count_lost(piece.faults, counts)
-            for text, value in zip(piece.texts, piece.passthrough[0], strict=True):
-                if has_no_value(value):
-                    dropped[NO_LABEL] += 1
-                elif text in labels:
-                    dropped[REPEATED] += 1
-                else:
-                    labels[text] = as_text(value).strip()
-        lost.add(number, counts)
-    for warning in (*found_notes(plan, "markup" in options.clean), *lost.warnings()):
-        say(f"warning: {warning}")
+    for piece in read_pieces(plan, "markup" in options.clean):
+        dropped += piece.dropped
+        for text, value in zip(piece.texts, piece.passthrough[0], strict=True):
+            if has_no_value(value):
+                dropped[NO_LABEL] += 1
+            elif text in labels:
+                dropped[REPEATED] += 1
+            else:
+                labels[text] = as_text(value).strip()
     return labels, dropped
 
 

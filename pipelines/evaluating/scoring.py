@@ -191,7 +191,7 @@ def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resample
     entry = {
         "accuracy": 100 * float(found.mean()),
         "texts": len(found),
-        "labels": len(np.unique(labelled.labels)),
+        "labels": labelled.label_count,
         BY_CHANCE: labelled.chance,
     }
     scored.add(SAME_LABEL, entry, resampled_mean(found, resamples, seed_of(SAME_LABEL)))

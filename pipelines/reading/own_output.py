@@ -41,7 +41,7 @@ def without_output(
 
 
 def is_output(folder: str, paths: Sequence[str]) -> bool:
-    """Return whether a folder, of which these are all files, is output of cotbert."""
+    """Return whether a folder is output of cotbert. paths: all files in it."""
     home = folder.rstrip("/")
     return home in _output_folders(paths, home)
 

@@ -8,7 +8,7 @@ truncated Parquet file) on the driver; `pipelines.reading.readers` drops unusabl
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -83,20 +83,24 @@ def plan(
         raise UserError(
             f"wrapped is given and the input, such as {files[0]!r}, has no txt file: leave it out"
         )
-    shards: list[Shard] = []
-    for number, name in enumerate(files):
+    shards = list(_shards_of(made, shard_bytes))
+    check_text_files(files, text_column)
+    id_type = STRING if made.found.text_ids else INT64
+    made = replace(made, shards=shards, id_type=id_type)
+    return made if limit is None else _first_rows(made, limit)
+
+
+def _shards_of(plan: ReadPlan, size: int) -> Iterator[Shard]:
+    """Yield the shards of all files; UserError for a file that cannot be read. size: as in plan."""
+    for number, name in enumerate(plan.files):
         try:
-            shards += split_file(name, number << FILE_BITS, made, shard_bytes)
+            yield from split_file(name, number << FILE_BITS, plan, size)
         except OSError as error:
             advice = "change its permissions" if error.errno else "copy it again"
             raise UserError(
                 f"input {name!r} cannot be read ({error.strerror or error}): {advice} or leave it "
                 "out"
             ) from None
-    check_text_files(files, text_column)
-    id_type = STRING if made.found.text_ids else INT64
-    made = replace(made, shards=shards, id_type=id_type)
-    return made if limit is None else _first_rows(made, limit)
 
 
 def _first_rows(plan: ReadPlan, limit: int) -> ReadPlan:

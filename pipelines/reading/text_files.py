@@ -6,6 +6,7 @@ It is for jobs that read text once and need no cluster; `pipelines.prepare` writ
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from cotbert_core.errors import UserError
 from pipelines.reading import readers, sources
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
+from pipelines.reading.pieces import Piece
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import say
 
 # Maximum characters of all sentences, which must fit in memory: about 10 million sentences. A
@@ -35,32 +38,41 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
     Raises UserError if there are none, or more than MOST_CHARACTERS. Shows a warning for each file
     that loses rows.
     """
-    plan = sources.plan([corpus], text_column, encoding=encoding)
     sentences: list[str] = []
-    read, characters, dropped, lost = 0, 0, Counter[str](), LostRows(plan)
-    for number, shard in enumerate(plan.shards):
-        counts: Counter[str] = Counter()
-        for piece in readers.read(shard, plan):
-            sentences += piece.texts
-            characters += sum(map(len, piece.texts))
-            if characters > MOST_CHARACTERS:
-                raise UserError(
-                    f"corpus {corpus!r} has more than {MOST_CHARACTERS:,} characters, which must "
-                    "fit in memory: give a part of it"
-                )
-            counts["read"] += piece.read
-            dropped += piece.dropped
-            count_lost(piece.faults, counts)
-        read += counts["read"]
-        lost.add(number, counts)
-    for warning in (*found_notes(plan), *lost.warnings()):
-        say(f"warning: {warning}")
+    read, characters, dropped = 0, 0, Counter[str]()
+    for piece in read_pieces(sources.plan([corpus], text_column, encoding=encoding)):
+        sentences += piece.texts
+        characters += sum(map(len, piece.texts))
+        if characters > MOST_CHARACTERS:
+            raise UserError(
+                f"corpus {corpus!r} has more than {MOST_CHARACTERS:,} characters, which must fit "
+                "in memory: give a part of it"
+            )
+        read += piece.read
+        dropped += piece.dropped
     if not sentences:
         reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(
             f"corpus {corpus!r} has no text ({read} rows: {reasons}): give a corpus with text"
         )
     return PlainTexts(sentences, read, dict(dropped))
+
+
+def read_pieces(plan: ReadPlan, cleaned: bool = False) -> Iterator[Piece]:
+    """Yield the rows of all shards in pieces; then show a warning for each file that loses rows.
+
+    cleaned: whether the plan removes markup.
+    """
+    lost = LostRows(plan)
+    for number, shard in enumerate(plan.shards):
+        counts: Counter[str] = Counter()
+        for piece in readers.read(shard, plan):
+            counts["read"] += piece.read
+            count_lost(piece.faults, counts)
+            yield piece
+        lost.add(number, counts)
+    for warning in (*found_notes(plan, cleaned), *lost.warnings()):
+        say(f"warning: {warning}")
 
 
 def sample(sentences: list[str], count: int) -> list[str]:

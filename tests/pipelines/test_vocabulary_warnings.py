@@ -42,7 +42,7 @@ def test_a_user_is_told_before_anything_is_trained(tmp_path, bert_folder, capsys
 def test_sentences_that_are_all_cut_are_noticed(
     tmp_path, bert_folder, capsys, monkeypatch, sentence, said
 ):
-    """Spelled out, most sentences have more tokens than a corpus keeps: they are what is told."""
+    """Spelled out letter by letter, most sentences have more tokens than a corpus keeps."""
     monkeypatch.setattr(vocabulary_fit, "LEAST_TOKENS", 60)
     (tmp_path / "a.txt").write_text("\n".join(map(sentence.format, range(60))))
     words = ["--input", str(tmp_path / "a.txt"), "--max-length", "6", "--encoder", bert_folder]
