@@ -32,20 +32,22 @@ from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_encoder, query_vectors
-from pipelines.searching.texts import column_cleaning, input_plan, texts_of
+from pipelines.searching.texts import column_cleaning, input_plan, places_of, texts_of
 
 
 @dataclass(frozen=True)
 class Match:
     """A row that was found. rank: from 1. score: the cosine, the mean with that of the best passage
     if rows have passages, with keywords more. text: None if it is not known. passage: the nearest
-    part of the text; None if the row has no passages."""
+    part of the text; None if the row has no passages. place: FILE:ROW of the text in an input of
+    several files whose ids are row numbers, else None."""
 
     rank: int
     score: float
     id: int | str
     text: str | None
     passage: str | None = None
+    place: str | None = None
 
 
 def search(options: SearchOptions) -> list[list[Match]]:
@@ -95,7 +97,8 @@ def search(options: SearchOptions) -> list[list[Match]]:
                 "embedded, so their passages are not shown: name the input with --text"
             )
         passages = _best_passages(opened, embeddings.scale, queries, hits, embedded)
-    return [_matches(one, ids, texts, own) for one, own in zip(hits, passages, strict=True)]
+    places = {} if plan is None else places_of(plan, {row: ids[row] for row in texts})
+    return [_matches(one, ids, texts, own, places) for one, own in zip(hits, passages, strict=True)]
 
 
 def nearest(
@@ -252,10 +255,14 @@ def _text_column(options: SearchOptions, kept: Sequence[str]) -> str | None:
 
 
 def _matches(
-    hits: Hits, ids: Mapping[int, int | str], texts: Mapping[int, str], passages: Mapping[int, str]
+    hits: Hits,
+    ids: Mapping[int, int | str],
+    texts: Mapping[int, str],
+    passages: Mapping[int, str],
+    places: Mapping[int, str],
 ) -> list[Match]:
     return [
-        Match(rank, float(score), ids[row], texts.get(row), passages.get(row))
+        Match(rank, float(score), ids[row], texts.get(row), passages.get(row), places.get(row))
         for rank, (score, row) in enumerate(
             zip(hits.scores, map(int, hits.rows), strict=True), start=1
         )

@@ -36,8 +36,9 @@ def run(given: Search) -> None:
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
     rows = [dict(vars(match)) for match in matches]
     for row in rows:
-        if row["passage"] is None:
-            del row["passage"]
+        for key in ("passage", "place"):
+            if row[key] is None:
+                del row[key]
     print_output(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
 
 
@@ -45,10 +46,9 @@ def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
     """Print each match on a line with its text or passage, if texts are available."""
     if several:
         print_output(f"query: {' '.join(query.split())}")
-    rows = [("rank", "score", "id", "text")]
-    rows += [
-        (str(m.rank), f"{m.score:.4f}", str(m.id), " ".join((m.passage or m.text or "").split()))
-        for m in matches
-    ]
+    rows = [("rank", "score", "place" if any(m.place for m in matches) else "id", "text")]
+    for m in matches:
+        text = " ".join((m.passage or m.text or "").split())
+        rows.append((str(m.rank), f"{m.score:.4f}", m.place or str(m.id), text))
     shown = any(match.text is not None for match in matches)
     print_texts([row if shown else row[:-1] for row in rows])

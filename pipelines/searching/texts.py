@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotbert_core.errors import UserError
+from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
@@ -83,6 +85,20 @@ def texts_of(
         if not missing:
             break
     return found
+
+
+def places_of(plan: ReadPlan, ids: Mapping[int, int | str]) -> dict[int, str]:
+    """Return FILE:ROW, rows counted from 1, of each row whose id is its number in one of several
+    files. ids: of the rows. Files below the working directory have their paths from there."""
+    if plan.id_column or len(plan.files) == 1:
+        return {}
+    here = os.path.join(os.getcwd(), "")
+    places = {}
+    for row, row_id in ids.items():
+        file, number = divmod(int(row_id), 1 << sources.FILE_BITS)
+        name = without_credentials(plan.files[file].removeprefix(here))
+        places[row] = f"{name}:{number + 1}"
+    return places
 
 
 def read_texts(plan: ReadPlan, shards: Iterable[Shard]) -> Iterator[Piece]:

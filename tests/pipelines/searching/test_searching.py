@@ -132,6 +132,27 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert "3 of the ids found are not in the input" in capsys.readouterr().err
 
 
+def test_row_numbers_of_several_files_are_shown_as_places(
+    tmp_path, bert_folder, capsys, monkeypatch
+):
+    """FILE:ROW in place of f * 2^40 + r, from the working directory where the file is below it."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("\n".join(TEXTS[:4]))
+    (tmp_path / "notes" / "b.csv").write_text("text\n" + "\n".join(TEXTS[4:]))
+    ids = [*range(4), *((1 << 40) + n for n in range(3))]
+    folder = embedded(tmp_path / "e", bert_folder, ids=ids)
+    change_manifest(folder, files=2)
+    words = [folder, "oil", "--text", tmp_path / "notes"]
+    found = {row[3]: row[2] for row in printed(capsys, *words)}
+    assert (found["text"], found[TEXTS[0]]) == ("place", f"{tmp_path}/notes/a.txt:1")
+    monkeypatch.chdir(tmp_path)
+    found = {row[3]: row[2] for row in printed(capsys, *words)}
+    assert (found[TEXTS[3]], found[TEXTS[4]]) == ("notes/a.txt:4", "notes/b.csv:1")
+    assert main(["search", *map(str, words), "--top", "1", "--json"]) == 0
+    match = json.loads(capsys.readouterr().out)["matches"][0]
+    assert (match["place"], match["id"]) == (found[match["text"]], ids[TEXTS.index(match["text"])])
+
+
 @pytest.mark.parametrize("text_ids", [False, True])
 def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     tmp_path, bert_folder, capsys, text_ids
