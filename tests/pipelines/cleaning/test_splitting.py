@@ -58,10 +58,22 @@ def test_a_name_is_kept_whole(text):
 
 
 @pytest.mark.parametrize(
-    "sentences", [["1. Open the door.", "12. Close it."], ["It was 3.", "2. No"]]
+    "sentences",
+    [
+        ["1. Open the door.", "12. Close it."],
+        ["It was 3.", "2. No"],
+        ["6.9.1. Scope.", "It is as follows."],
+        ["IV. The results.", "B. Their limits."],
+        ["§ 3.1. Liability is limited.", "So do I.", "You too."],
+    ],
 )
-def test_the_number_of_a_list_item_is_no_sentence(sentences):
+def test_the_number_of_an_item_or_a_section_is_no_sentence(sentences):
     assert split(" ".join(sentences), "en") == sentences
+
+
+def test_an_abbreviated_monsieur_is_no_sentence():
+    sentences = ["M. Dupont est venu.", "Il part."]
+    assert split(" ".join(sentences), "fr") == sentences
 
 
 @pytest.mark.parametrize(
