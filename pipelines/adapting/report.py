@@ -27,7 +27,7 @@ from pipelines.evaluating.scoring import (
     PASSAGES_WITH_KEYWORDS,
     WITH_KEYWORDS,
 )
-from pipelines.reading.documents import PARAGRAPH
+from pipelines.reading.documents import FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
@@ -83,6 +83,8 @@ def _reading(options: AdaptOptions) -> tuple[str, ...]:
             found += (f"--{name}", value)
     if options.clean.steps:
         found += ("--clean", ",".join(options.clean.steps))
+    if options.documents == FILE:
+        found += ("--documents", FILE)
     return found + ("--wrapped",) * (options.wrapped or options.documents == PARAGRAPH)
 
 

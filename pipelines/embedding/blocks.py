@@ -17,8 +17,7 @@ from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
-from pipelines.reading.read_plan import ReadPlan, Shard
-from pipelines.reading.sources import FILE_BITS
+from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
 from pipelines.storage.resumable_output import write_json_atomic
 
 SKIPPED = "skipped."
@@ -147,13 +146,19 @@ class BlockLedger:
 
     def lost_rows(self, plan: ReadPlan) -> LostRows:
         """Return the unusable rows of each file, and those with fewer cells than its header."""
-        lost = LostRows(plan)
-        for shard, record in self._records():
-            counts = Counter({"read": record["counts"]["read"]})
-            rows = [(r["reason"], r["row"]) for r in record["skipped"] if r["reason"] != TOO_LONG]
-            rows += [(FEWER_CELLS, r) for r in record.get("short", ())]  # older records have none
-            count_lost(rows, counts)
-            lost.add(shard, counts)
+        lost = LostRows()
+        for number, record in self._records():
+            faults: dict[str, list[tuple[str, int]]] = {file: [] for file in record["read"]}
+            for row in record["skipped"]:
+                if row["reason"] != TOO_LONG:
+                    faults[row["file"]].append((row["reason"], row["row"]))
+            for row in record["short"]:
+                faults[plan.file_of(row)].append((FEWER_CELLS, row))
+            for shard in plan.shards[number].parts:
+                if shard.path in faults:
+                    counts = Counter({"read": record["read"][shard.path]})
+                    count_lost(faults[shard.path], counts)
+                    lost.add(shard, counts)
         return lost
 
     def skipped_rows(self) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, check_types, open_earlier
 from pipelines.reading import hub_datasets, pieces, sources
+from pipelines.reading.file_shards import join_small_files, whole_files
 from pipelines.reading.formats import kind_of
 from pipelines.reading.manifests import EACH_ROW
 from pipelines.reading.read_plan import ReadPlan
@@ -124,7 +125,7 @@ class EmbedJob:
 def open_job(options: EmbedOptions) -> EmbedJob:
     """Check everything that a user can get wrong, before a worker starts."""
     plan = _plan(options)
-    if options.id_column is None and sources.all_have_integers(plan):
+    if plan.id_column is None and sources.all_have_integers(plan):
         plan = replace(plan, id_column=ID_COLUMN)
     model = fetch_model(options.model)
     encoder = SentenceEncoder.from_pretrained(
@@ -175,10 +176,14 @@ def _plan(options: EmbedOptions) -> ReadPlan:
         keep=options.keep,
         encoding=options.encoding,
         delimiter=options.delimiter,
-        limit=options.limit,
+        documents=options.documents,
+        limit=None if options.documents else options.limit,
         wrapped=options.wrapped,
     )
-    return replace(plan, clean=cleaning(options.clean))
+    if options.documents:
+        plan = whole_files(plan, options.limit)
+    shards = join_small_files(plan.shards, SHARD_BYTES, pieces.PIECE_ROWS)
+    return replace(plan, shards=shards, clean=cleaning(options.clean))
 
 
 def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:

@@ -65,6 +65,7 @@ def described(options: EmbedOptions, plan: ReadPlan, metadata: Mapping[str, Any]
         "keep": list(options.keep),
         "passage_words": options.passages,
         **({"clean": list(options.clean)} if options.clean else {}),
+        **({"documents": options.documents} if options.documents else {}),
     }
 
 

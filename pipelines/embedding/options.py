@@ -105,6 +105,14 @@ class EmbedOptions:
     clean: Annotated[tuple[str, ...], CLEAN] = ()
     limit: shared.Limit = None
     wrapped: shared.Wrapped = False
+    documents: Annotated[
+        Literal["file"] | None,
+        Option(
+            "embed each file of the input as one text, with its path for an id",
+            group=INPUT,
+            default="embed each row",
+        ),
+    ] = None
     update: Annotated[
         Path | None,
         Option(
@@ -129,6 +137,7 @@ class EmbedOptions:
             )
         object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
         at_least(self, 1, "limit", "workers", "truncate_dim", "passages")
+        self._check_documents()
         if self.keep_gone and self.update is None:
             raise UserError("keep_gone needs update: name the embeddings whose rows are to be kept")
         repeated = [name for name in self.keep if self.keep.count(name) > 1]
@@ -142,6 +151,17 @@ class EmbedOptions:
                 raise UserError(
                     f"keep names {name!r}, which is also a column of the output: leave it out, or "
                     "rename the input's column"
+                )
+
+    def _check_documents(self) -> None:
+        if self.documents not in (None, "file"):
+            raise UserError(
+                f"documents is {self.documents!r}: give file, or leave it out to embed each row"
+            )
+        for name in ("id_column", "keep"):
+            if self.documents and getattr(self, name):
+                raise UserError(
+                    f"documents is 'file' and {name} names a column of rows: leave one of them out"
                 )
 
     @property

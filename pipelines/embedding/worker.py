@@ -114,13 +114,14 @@ class BlockEmbedder:
         if piece.texts:
             bad = sorted(bad + self._part(shard, block, piece, counts), key=lambda row: row.row)
         counts.update(f"{SKIPPED}{row.reason}" for row in bad)
-        file = self._task.plan.shards[shard].path
+        file_of = self._task.plan.file_of
         record = {
             "counts": counts,
+            "read": Counter(map(file_of, [*piece.numbers, *(row.row for row in piece.bad)])),
             "started": started,
             "ended": time.time(),
             "precision": self._precision,
-            "skipped": [skipped_row(file, row) for row in bad],
+            "skipped": [skipped_row(file_of(row.row), row) for row in bad],
             "short": piece.short,
         }
         if self._task.earlier:

@@ -26,7 +26,7 @@ from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.pieces import PIECE_ROWS
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.runtime.progress import Progress
 from pipelines.runtime.shard_tasks import map_shards
 from pipelines.storage.resumable_output import ResumableOutput, atomic_file, write_json_atomic
@@ -41,16 +41,17 @@ UNIT_ROWS = 8 * PIECE_ROWS
 class FirstPass:
     """The results of the first pass.
 
-    kept: (shards,) number of rows kept. lost: unusable rows by file.
+    shards: of the input. kept: (shards,) number of rows kept. lost: unusable rows by file.
     """
 
+    shards: Sequence[Shard]
     kept: np.ndarray
-    lost: LostRows
+    lost: LostRows = field(default_factory=LostRows)
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, number: int, counts: Counter[str]) -> None:
         self.kept[number] = counts.pop("kept")
-        self.lost.add(number, counts)
+        self.lost.add(self.shards[number], counts)
         self.counts += counts
 
 
@@ -64,7 +65,7 @@ def read_shards(
 ) -> FirstPass:
     """Run the first pass over the shards that are not done yet. stamps: [size, ...] by file."""
     count = len(plan.shards)
-    first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
+    first_pass = FirstPass(plan.shards, np.zeros(count, np.int64))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
         first_pass.add(number, read_counts(path))

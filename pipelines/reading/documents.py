@@ -111,13 +111,20 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
             f"documents is 'paragraph' and the input is {', '.join(sorted(others))}: only txt "
             "files have paragraphs; give --documents row or --documents column:NAME"
         )
-    if by == FILE and (others := kinds & {"docstrings", "sick", "hub"}):
-        raise UserError(
-            f"documents is 'file' and the input is {', '.join(sorted(others))}, whose files are "
-            "not documents: give --documents row"
-        )
+    if by == FILE:
+        check_files(plan)
     if by == FILE and len(plan.files) < 2:
         raise UserError(
             f"documents is 'file' and the input is the single file {plan.files[0]!r}: give more "
             "files, or --documents row, paragraph or column:NAME"
+        )
+
+
+def check_files(plan: ReadPlan) -> None:
+    """Raise UserError if a part of the input, such as docstrings, is not files of a user."""
+    kinds = {kind_of(name) or "" for name in plan.files}
+    if others := kinds & {"docstrings", "sick", "hub"}:
+        raise UserError(
+            f"documents is 'file' and the input is {', '.join(sorted(others))}, whose files are "
+            "not documents: give --documents row, or leave it out for `cotbert embed`"
         )

@@ -12,12 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 
 from pipelines.reading.bad_rows import FEWER_CELLS, PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
 
 LEAST_SHARE = 0.01
 # Maximum number of files with a warning each; a last warning counts the others.
@@ -36,7 +37,7 @@ HARMLESS = {
 }
 # Prefixes of count keys: the number of rows lost for a reason, and the first one (counted from 1).
 LOST, FIRST = "lost.", "first."
-_ROW = (1 << 40) - 1
+_ROW = (1 << FILE_BITS) - 1
 _PREFIX = re.compile(f"^(?:{'|'.join(filter(None, PREFIXES))})")
 # How a warning about rows lost for a reason continues.
 _ADVICE = {
@@ -71,19 +72,18 @@ class LostRows:
     """The unusable rows of a plan's files; shards can be added in any order.
 
     read: number of rows of each file. _lost: number of its unusable rows by reason. _short: number
-    of its rows with fewer cells than the header. _first: the first row of each file and reason, as
-    (row in the file, number of its shard).
+    of its rows with fewer cells than the header. _first: the first row of each file and reason,
+    from 1, with its shard.
     """
 
-    plan: ReadPlan
     read: Counter[str] = field(default_factory=Counter)
     _lost: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _short: Counter[str] = field(default_factory=Counter)
-    _first: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    _first: dict[tuple[str, str], tuple[int, Shard]] = field(default_factory=dict)
 
-    def add(self, shard: int, counts: Mapping[str, int]) -> None:
+    def add(self, shard: Shard, counts: Mapping[str, int]) -> None:
         """Add a shard's counts: `read` and the keys of `count_lost`; other keys are ignored."""
-        file = self.plan.shards[shard].path
+        file = shard.path
         self.read[file] += counts.get("read", 0)
         for key, number in counts.items():
             if key == f"{LOST}{FEWER_CELLS}":
@@ -92,7 +92,7 @@ class LostRows:
                 self._lost[file][key.removeprefix(LOST)] += number
             elif key.startswith(FIRST):
                 reason, place = (file, key.removeprefix(FIRST)), (number, shard)
-                self._first[reason] = min(place, self._first.get(reason, place))
+                self._first[reason] = min(place, self._first.get(reason, place), key=itemgetter(0))
 
     def warnings(self) -> list[str]:
         """Return a warning for each file that lost too many rows, and for each with too many short
@@ -126,7 +126,7 @@ class LostRows:
     def _warning(self, name: str) -> str:
         lost, read = self._lost[name], self.read[name]
         parts = [
-            f"{count:,} {self._advice(reason, *self._first.get((name, reason), (1, 0)))}"
+            f"{count:,} {_advice(reason, *self._first[name, reason])}"
             for reason, count in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
         ]
         share = f"{100 * lost.total() / max(read, 1):.1f} %"
@@ -134,16 +134,18 @@ class LostRows:
             f"input {name!r} lost {lost.total():,} of {read:,} rows ({share}): {'; '.join(parts)}"
         )
 
-    def _advice(self, reason: str, row: int, shard: int) -> str:
-        plain = _PREFIX.sub("", reason)
-        if plain == "invalid_utf8":
-            return encoding_advice(self.plan.shards[shard], row)
-        if plain == "unclosed_quote":
-            return (
-                f"from row {row:,} on come after a quote that is never closed: close it, or double "
-                "a quote that is part of a cell"
-            )
-        return _ADVICE.get(plain, f"are dropped as {reason}")
+
+def _advice(reason: str, row: int, shard: Shard) -> str:
+    """Return the rest of a warning about rows lost for a reason, of which this is the first."""
+    plain = _PREFIX.sub("", reason)
+    if plain == "invalid_utf8":
+        return encoding_advice(shard, row)
+    if plain == "unclosed_quote":
+        return (
+            f"from row {row:,} on come after a quote that is never closed: close it, or double "
+            "a quote that is part of a cell"
+        )
+    return _ADVICE.get(plain, f"are dropped as {reason}")
 
 
 def encoding_advice(shard: Shard, row: int) -> str:

@@ -11,6 +11,8 @@ from pipelines.reading.delimiters import DELIMITERS
 
 # The formats whose readers yield texts without named columns.
 WITHOUT_COLUMNS = ("txt", "docstrings", "sick")
+# Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
+FILE_BITS = 40
 # The option that names the columns whose values are passed through.
 KEEP = "--keep"
 
@@ -21,7 +23,9 @@ class Shard:
 
     start, stop: offsets in bytes for a file of lines (stop 0: the whole file), row groups for a
     Parquet file, rows for a data set. first_row: number of its first row in the whole input. rows:
-    number of rows, None if unknown before reading. most: maximum number of rows to read.
+    number of rows, None if unknown before reading. most: maximum number of rows to read. joined:
+    the shards of small files, this one's first, that are read one after the other in its place
+    (pipelines.reading.file_shards).
     """
 
     path: str
@@ -32,6 +36,12 @@ class Shard:
     files: tuple[str, ...] = ()
     rows: int | None = field(default=None, compare=False, repr=False)
     most: int | None = field(default=None, repr=False)
+    joined: tuple[Shard, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Shard, ...]:
+        """The shards of single files that make it up."""
+        return self.joined or (self,)
 
 
 @dataclass
@@ -67,8 +77,8 @@ class ReadPlan:
     clean: the function that cleans a text, None for no cleaning. id_type: int64 or string, the type
     of the ids in id_column. documents: which rows form a document (pipelines.reading.documents);
     with column:NAME the column is the first of `keep`. document_names: the path, as the user gave
-    it, of each file that is a document. keep_option: the option that names the first column of
-    `keep`.
+    it, of each file that is a document. whole_files: whether the rows of a file are one text, whose
+    id is that path. keep_option: the option that names the first column of `keep`.
     """
 
     shards: list[Shard]
@@ -85,6 +95,7 @@ class ReadPlan:
     document_names: dict[str, str] = field(default_factory=dict, repr=False)
     wrapped: bool = False
     keep_paragraphs: bool = False
+    whole_files: bool = False
     clean: Callable[[str], str] | None = None
     keep_option: str = KEEP
     found: Found = field(default_factory=Found, compare=False, repr=False)
@@ -101,6 +112,10 @@ class ReadPlan:
     def delimiter_of(self, kind: str) -> str:
         """The delimiter of a file of this format; "" for a format without cells."""
         return (self.delimiter or DELIMITERS[kind]) if kind in DELIMITERS else ""
+
+    def file_of(self, number: int) -> str:
+        """The file of a row, by its number in the whole input."""
+        return self.files[number >> FILE_BITS]
 
     @property
     def document_column(self) -> str | None:

@@ -30,6 +30,10 @@ from pipelines.reading.wrapped_lines import paragraphs_of
 MOST_CHARACTERS = 1_000_000
 # A text that ends a sentence, also a Chinese one, perhaps in quotes or brackets.
 _ENDED = re.compile(r"[.?!:;\u2026\u3002\uff01\uff1f][\"')\]\u2019\u201d]*$")
+# Reasons of a row without text, which other rows of a whole file may have.
+_BLANK = ("empty", "null", "emptied_by_cleaning")
+_Texts = list[str] | Unusable
+_Row = tuple[int, Any, Sequence[Any], _Texts]
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
 
@@ -40,14 +44,12 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     truncated or unreadable.
     """
     tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
-    parts = plan.text_parts(shard.kind)
-    last = parts + len(plan.paired_columns)
+    last = plan.text_parts(shard.kind) + len(plan.paired_columns)
     piece, characters = Piece.empty(plan, tagged), 0
-    for number, (raw_id, values) in enumerate(raw_rows(shard, plan), start=shard.first_row):
+    for number, raw_id, values, texts in _numbered_rows(shard, plan):
         piece.read += 1
         if isinstance(values, ShortRow):
             piece.short.append(number)
-        texts = _clean_row(values, parts, last, plan)
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
@@ -65,6 +67,42 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
             yield piece
             piece, characters = Piece.empty(plan, tagged), 0
     yield piece
+
+
+def _numbered_rows(shard: Shard, plan: ReadPlan) -> Iterator[_Row]:
+    """Yield the rows of a shard, or a row for each of its files, with their numbers."""
+    rows_of = _whole_file if plan.whole_files else _clean_rows
+    for part in shard.parts:
+        for number, row in enumerate(rows_of(part, plan), start=part.first_row):
+            yield number, *row
+
+
+def _clean_rows(shard: Shard, plan: ReadPlan) -> Iterator[tuple[Any, Sequence[Any], _Texts]]:
+    """Yield the id, the values and the clean texts of each row."""
+    parts = plan.text_parts(shard.kind)
+    last = parts + len(plan.paired_columns)
+    for raw_id, values in raw_rows(shard, plan):
+        yield raw_id, values, _clean_row(values, parts, last, plan)
+
+
+def _whole_file(shard: Shard, plan: ReadPlan) -> Iterator[tuple[str, Sequence[Any], _Texts]]:
+    """Yield the path of a file and the texts of its rows as one; a row that cannot be used, other
+    than an empty one, makes the file unusable."""
+    found: list[str] = []
+    characters = 0
+    texts: _Texts = Unusable("empty")
+    for _, _, texts in _clean_rows(shard, plan):
+        if not isinstance(texts, Unusable):
+            found.append(texts[0])
+            characters += len(texts[0]) + 1
+        elif texts not in _BLANK:
+            break
+        if characters > MOST_CHARACTERS:
+            texts = Unusable("too_long", found[0])
+            break
+    else:
+        texts = [" ".join(found)] if found else texts
+    yield plan.document_names[shard.path], (), texts
 
 
 def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:

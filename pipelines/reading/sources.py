@@ -23,12 +23,9 @@ from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.read_plan import KEEP, ReadPlan, Shard, names_of
+from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard, names_of
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
-
-# Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
-FILE_BITS = 40
 
 
 def plan(

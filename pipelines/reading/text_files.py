@@ -63,14 +63,14 @@ def read_pieces(plan: ReadPlan, cleaned: bool = False) -> Iterator[Piece]:
 
     cleaned: whether the plan removes markup.
     """
-    lost = LostRows(plan)
-    for number, shard in enumerate(plan.shards):
+    lost = LostRows()
+    for shard in plan.shards:
         counts: Counter[str] = Counter()
         for piece in readers.read(shard, plan):
             counts["read"] += piece.read
             count_lost(piece.faults, counts)
             yield piece
-        lost.add(number, counts)
+        lost.add(shard, counts)
     for warning in (*found_notes(plan, cleaned), *lost.warnings()):
         say(f"warning: {warning}")
 

@@ -13,9 +13,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
+from pipelines.reading.file_shards import whole_files
 from pipelines.reading.ids import INT64
 from pipelines.reading.pieces import Piece
-from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
 from pipelines.reading.readers import read
 
 
@@ -30,17 +31,21 @@ def input_plan(
     manifest: of the embeddings. encoding: that of its text files, None for the encoding of the
     embedded input.
     """
-    id_column = manifest.get("id_column")
+    documents, limit = manifest.get("documents"), manifest.get("limit")
+    id_column = None if documents else manifest.get("id_column")
     encoding = encoding or manifest.get("encoding")
     plan = sources.plan(
         inputs,
         text_column,
         id_column,
         encoding=encoding,
+        documents=documents,
         delimiter=manifest.get("delimiter"),
-        limit=manifest.get("limit"),
+        limit=None if documents else limit,
         wrapped="wrapped" in manifest,
     )
+    if documents:
+        return replace(whole_files(plan, limit), clean=cleaning(manifest.get("clean", ())))
     clean = cleaning(manifest.get("clean", ()))
     # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=manifest.get("id_type", INT64), clean=clean)
@@ -95,7 +100,7 @@ def places_of(plan: ReadPlan, ids: Mapping[int, int | str]) -> dict[int, str]:
     here = os.path.join(os.getcwd(), "")
     places = {}
     for row, row_id in ids.items():
-        file, number = divmod(int(row_id), 1 << sources.FILE_BITS)
+        file, number = divmod(int(row_id), 1 << FILE_BITS)
         name = without_credentials(plan.files[file].removeprefix(here))
         places[row] = f"{name}:{number + 1}"
     return places

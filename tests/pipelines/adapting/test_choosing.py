@@ -237,6 +237,8 @@ NEXT = [
     (("a.csv", "b.csv"), {"text_column": "body", "encoding": "latin-1", "documents": "row"},
      "a.csv b.csv --text-column body --encoding latin-1", "a.csv b.csv --text-column body"),
     (("manual",), {"documents": "paragraph"}, "manual --wrapped", "manual"),
+    (("manual",), {"documents": "file", "wrapped": True}, "manual --documents file --wrapped",
+     "manual"),
     (("a.csv",), {"clean": CleanOptions(steps=("urls", "markup"))},
      "a.csv --clean markup,urls", "a.csv"),
     (("docstrings:torch",), {}, "YOUR.txt", "YOUR.txt"),
