@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
 
 # Rows are taken from this many shards at equal distances, since files may be sorted. Fewer are read
@@ -42,18 +42,23 @@ def calibration_texts(options: QuantizeOptions) -> list[str]:
 def _spread_texts(plan: ReadPlan, rows: int) -> list[str]:
     """Return at most `rows` usable texts from places all over the input.
 
-    They are a sample of all texts of fewer than CALIBRATION_SHARDS shards. Of more shards, as many
-    give their first texts, equally many each; after a shard that has too few, the others give more.
+    Of CALIBRATION_SHARDS shards or more, as many give their first texts, equally many each; after a
+    shard that has too few, the others give more. If there are fewer shards, or these have too few
+    texts, as the files of a folder may, the texts are a sample of all.
     """
-    number = min(CALIBRATION_SHARDS, len(plan.shards))
-    shards = np.linspace(0, len(plan.shards), number, endpoint=False).astype(int)
-    each = [chain.from_iterable(p.texts for p in read(plan.shards[i], plan)) for i in shards]
-    if number < CALIBRATION_SHARDS:
-        return _sample(chain.from_iterable(each), rows)
-    texts: list[str] = []
-    for turn, there in enumerate(each):
-        texts += islice(there, (rows - len(texts)) // (number - turn))
-    return texts
+    if (count := len(plan.shards)) >= CALIBRATION_SHARDS:
+        texts: list[str] = []
+        shards = np.linspace(0, count, CALIBRATION_SHARDS, endpoint=False).astype(int)
+        for turn, number in enumerate(shards):
+            there = _texts_of(plan, [plan.shards[number]])
+            texts += islice(there, (rows - len(texts)) // (CALIBRATION_SHARDS - turn))
+        if len(texts) == rows:
+            return texts
+    return _sample(_texts_of(plan, plan.shards), rows)
+
+
+def _texts_of(plan: ReadPlan, shards: Iterable[Shard]) -> Iterator[str]:
+    return (text for shard in shards for piece in read(shard, plan) for text in piece.texts)
 
 
 def _sample(texts: Iterable[str], rows: int) -> list[str]:

@@ -136,6 +136,16 @@ def test_texts_are_from_all_over_a_file_of_one_shard(tmp_path):
     assert all(70 < count < 130 for count in np.bincount(np.array(places) // 1000, minlength=4))
 
 
+def test_a_folder_of_small_files_gives_texts_of_all_of_them(tmp_path):
+    """Some of them would not be enough: 16 files of 50 have 48 texts."""
+    for number in range(50):
+        lines = [f"text {number} {line}" for line in range(3)]
+        (tmp_path / f"{number}.txt").write_text("\n".join(lines))
+    texts = calibration_texts(QuantizeOptions("model", (str(tmp_path),), rows=64))
+    assert len(texts) == 128
+    assert len({text.split()[1] for text in texts}) > 40
+
+
 def test_a_score_that_falls_is_a_loss_also_in_an_average():
     def facts(*after):
         """Of two STS tasks and held-out documents; the resamples do not matter here."""
