@@ -67,17 +67,19 @@ def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
     A row group has fewer rows if they take more than GROUP_BYTES. Small tables are concatenated.
     """
     held: list[pa.Table] = []
+    rows = size = 0  # of `held`, which has a table for each of many small files
     with ExitStack() as stack:
         writer = None
         for table in tables:
             held.append(table)
-            rows = sum(map(len, held))
-            if rows >= PIECE_ROWS or sum(one.nbytes for one in held) >= GROUP_BYTES:
+            rows, size = rows + len(table), size + table.nbytes
+            if rows >= PIECE_ROWS or size >= GROUP_BYTES:
                 writer = writer or stack.enter_context(_part_writer(path, table.schema))
                 whole = pa.concat_tables(held)
                 full = rows - rows % PIECE_ROWS or rows
                 writer.write_table(whole.slice(0, full), PIECE_ROWS)
                 held = [whole.slice(full)]
+                rows, size = rows - full, held[0].nbytes
         rest = pa.concat_tables(held)
         if writer is None or len(rest):
             writer = writer or stack.enter_context(_part_writer(path, rest.schema))
