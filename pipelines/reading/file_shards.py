@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 
 from pipelines.reading.documents import check_files
 from pipelines.reading.formats import kind_of
 from pipelines.reading.ids import STRING
+from pipelines.reading.locations import is_uri, suffixes
 from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
 
 # The column of the ids of whole files, as a manifest names it.
 PATH_COLUMN = "path"
+_JOINED = ("txt", "jsonl", "csv", "tsv", "parquet")
 
 
 def whole_files(plan: ReadPlan, limit: int | None = None) -> ReadPlan:
@@ -42,28 +46,35 @@ def _of_file(number: int, name: str, shards: Sequence[Shard] | None) -> Shard:
 
 
 def join_small_files(shards: Sequence[Shard], size: int, most: int) -> list[Shard]:
-    """Return the shards with small files that follow one another joined to shards of up to `size`
-    bytes and `most` files. Joined are local, uncompressed txt or jsonl files of one shard each."""
-    return [_joined(group) for group in _groups(shards, size, most)]
+    """Return the shards with files that follow one another joined to shards of up to `size` bytes
+    and `most` files. Joined are local, uncompressed files of one format and one shard each.
 
-
-def _groups(shards: Sequence[Shard], size: int, most: int) -> Iterator[list[Shard]]:
+    To embed 600 files of ten lines took 82 s with a part for each of them, 33 s with two parts.
+    """
+    made: list[Shard] = []
     group: list[Shard] = []
-    held = 0
-    for number, shard in enumerate(shards):
-        alone = shard.start > 0 or not shard.stop or shard.kind not in ("txt", "jsonl")
-        alone = alone or (number + 1 < len(shards) and shards[number + 1].path == shard.path)
-        is_full = held + shard.stop > size or len(group) == most
-        if group and (alone or is_full or group[0].kind != shard.kind):
-            yield group
-            group, held = [], 0
-        if alone:
-            yield [shard]
+    held = 0.0
+    for _, one in groupby(shards, attrgetter("path")):
+        of_file = list(one)
+        length = _length(of_file)
+        is_full = held + length > size or len(group) == most
+        if group and (is_full or group[0].kind != of_file[0].kind):
+            made.append(_joined(group))
+            group, held = [], 0.0
+        if length > size:
+            made += of_file
         else:
-            group.append(shard)
-            held += shard.stop
-    if group:
-        yield group
+            group += of_file
+            held += length
+    return [*made, *([_joined(group)] if group else [])]
+
+
+def _length(of_file: Sequence[Shard]) -> float:
+    """Return the bytes of a file that may be joined to others, else infinity."""
+    name, kind = of_file[0].path, of_file[0].kind
+    if len(of_file) > 1 or kind not in _JOINED or is_uri(name) or suffixes(name)[1]:
+        return inf
+    return os.path.getsize(name)
 
 
 def _joined(group: Sequence[Shard]) -> Shard:

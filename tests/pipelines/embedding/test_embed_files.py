@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
@@ -65,13 +68,19 @@ def test_small_files_share_a_part_and_nothing_else_changes(tmp_path, job, monkey
 
 def test_large_files_and_other_formats_stay_apart(tmp_path):
     write(tmp_path, {f"{n}.txt": "a b c d\n" * (1 + 20 * (n == 2)) for n in range(6)})
-    write(tmp_path, {"4.csv": "text\noil\n"})
+    write(tmp_path, {f"4{n}.csv": "text\noil\n" for n in range(3)})
+    with gzip.open(tmp_path / "6.txt.gz", "wb") as file:
+        file.write(b"a\n")
+    pq.write_table(pa.table({"text": ["a"] * 4}), tmp_path / "7.parquet", row_group_size=2)
+    pq.write_table(pa.table({"text": ["a"] * 4}), tmp_path / "8.parquet")
     shards = sources.plan([str(tmp_path)], shard_bytes=64).shards
-    joined = join_small_files(shards, 16, 10)
+    joined = join_small_files(shards, 24, 10)
     parts = [[part.path.rsplit("/")[-1] for part in shard.parts] for shard in joined]
-    assert parts == [["0.txt", "1.txt"], *[["2.txt"]] * 3, ["3.txt"], ["4.csv"], ["4.txt", "5.txt"]]
+    small = [["3.txt", "4.txt"], ["40.csv", "41.csv"], ["42.csv"], ["5.txt"]]
+    others = [["6.txt.gz"], *[["7.parquet"]] * 2, ["8.parquet"]]
+    assert parts == [["0.txt", "1.txt"], *[["2.txt"]] * 3, *small, *others]
     assert [part for shard in joined for part in shard.parts] == shards
-    assert sum(shard.rows for shard in joined if shard.kind == "txt") == 26
+    assert sum(shard.rows for shard in joined if shard.path.endswith(".txt")) == 26
     assert max(len(shard.parts) for shard in join_small_files(shards, 100, 1)) == 1
 
 
