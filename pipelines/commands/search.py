@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+from cotbert_core.messages.printable import shortened
 from pipelines.commands.printing import print_texts
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
@@ -15,6 +16,9 @@ from pipelines.searching.options import SearchOptions
 
 if TYPE_CHECKING:
     from pipelines.search import Match
+
+# Characters of a text that are printed without --json, about four lines: a text may be a long file.
+MOST_CHARACTERS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
         print_output(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "place" if any(m.place for m in matches) else "id", "text")]
     for m in matches:
-        text = " ".join((m.passage or m.text or "").split())
+        text = " ".join((m.passage or shortened(m.text or "", MOST_CHARACTERS)).split())
         rows.append((str(m.rank), f"{m.score:.4f}", m.place or str(m.id), text))
     shown = any(match.text is not None for match in matches)
     print_texts([row if shown else row[:-1] for row in rows])

@@ -132,6 +132,15 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert "3 of the ids found are not in the input" in capsys.readouterr().err
 
 
+def test_a_long_text_is_printed_in_part_and_is_whole_in_json(tmp_path, bert_folder, capsys):
+    long = "a man " * 100
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": [long, *TEXTS[1:]]})
+    assert f"{long[:297]}..." in [row[3] for row in printed(capsys, folder, "oil")]
+    assert main(["search", str(folder), "oil", "--json"]) == 0
+    matches = json.loads(capsys.readouterr().out)["matches"]
+    assert long in [match["text"] for match in matches]
+
+
 def test_row_numbers_of_several_files_are_shown_as_places(
     tmp_path, bert_folder, capsys, monkeypatch
 ):
