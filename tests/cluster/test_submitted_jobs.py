@@ -80,9 +80,10 @@ def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place
 
 
 def test_a_job_does_there_what_it_does_here(cluster, place, bert_folder, capfd):
-    for name, texts in (("a.txt", TEXTS[:2]), ("b.txt", TEXTS[2:])):
-        (place / name).write_text("\n".join(texts) + "\n")
-    command = ["embed", bert_folder, "--input", "a.txt", "b.txt", "--output", "out"]
+    (place / "a.txt").write_text("\n".join(TEXTS[:2]) + "\n")
+    others = [json.dumps({"text": text}) for text in TEXTS[2:]]
+    (place / "b.jsonl").write_text("\n".join(others))  # two txt files would share a worker
+    command = ["embed", bert_folder, "--input", "a.txt", "b.jsonl", "--output", "out"]
     assert main(["submit", "--name", "vectors", "--", *command, "--precision", "fp32"]) == 0
     captured = capfd.readouterr()
     assert re.search(r"rows +3\n", captured.out)

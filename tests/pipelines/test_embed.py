@@ -20,7 +20,7 @@ from pipelines.cli import main
 from pipelines.commands.printing import INTERNAL
 from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import job
-from pipelines.reading.sources import FILE_BITS
+from pipelines.reading.read_plan import FILE_BITS
 from pipelines.runtime.shard_tasks import map_shards_with_actors
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]

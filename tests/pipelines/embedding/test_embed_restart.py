@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import signal
@@ -21,7 +22,8 @@ WORDS = ("a man", "is playing", "the guitar", "and", "two dogs", "are", "running
 
 
 def write_texts(home):
-    """SHARDS files of ROWS lines, a shard and a block each; one line in a hundred is empty."""
+    """SHARDS files of ROWS lines, a shard and a block each, since compressed files share none; one
+    line in a hundred is empty."""
     draw = random.Random(0)
     home.mkdir()
     for number in range(SHARDS):
@@ -29,7 +31,7 @@ def write_texts(home):
             "" if draw.random() < 0.01 else " ".join(draw.choices(WORDS, k=draw.randrange(2, 12)))
             for _ in range(ROWS)
         ]
-        (home / f"{number:02}.txt").write_text("\n".join(lines))
+        (home / f"{number:02}.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     return home
 
 

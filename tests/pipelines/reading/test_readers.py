@@ -9,8 +9,9 @@ from read_inputs import parquet, read_all, write_rows
 from cotbert_core.errors import UserError
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
-from pipelines.reading.sources import FILE_BITS, plan
+from pipelines.reading.sources import plan
 
 TEXTS = [
     "A plain sentence.",

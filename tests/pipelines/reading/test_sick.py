@@ -11,8 +11,9 @@ from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sick
+from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
-from pipelines.reading.sources import FILE_BITS, plan
+from pipelines.reading.sources import plan
 
 HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 E, C, N = "ENTAILMENT", "CONTRADICTION", "NEUTRAL"

@@ -12,8 +12,9 @@ from read_inputs import parquet, write_rows
 
 from cotbert_core.errors import UserError
 from pipelines.reading.columns import TRIPLES
+from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
-from pipelines.reading.sources import FILE_BITS, all_have_integers, are_triples, plan
+from pipelines.reading.sources import all_have_integers, are_triples, plan
 
 # Kind of input: the files of a folder, the input below it, what the sentence says.
 REFUSED = {

@@ -11,6 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
+from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
 from pipelines.searching import texts as module
 from pipelines.searching.texts import input_plan, texts_of
@@ -42,7 +43,7 @@ def test_row_numbers_lead_to_their_shards(tmp_path, shards_read, monkeypatch):
     inputs = [str(tmp_path / "b.jsonl"), str(tmp_path / "a.txt")]
     plan = input_plan({"files": 2}, inputs, "text")
     assert len(plan.shards) > 10
-    second = 1 << sources.FILE_BITS
+    second = 1 << FILE_BITS
     there = {1: "line 1 of a", 48: "line 48 of a", second + 8: "b 8"}
     assert found_texts(plan, there) == there
     assert len(shards_read) == 3
