@@ -17,7 +17,7 @@ from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
-from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 from pipelines.storage.resumable_output import write_json_atomic
 
 SKIPPED = "skipped."
@@ -82,7 +82,7 @@ def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
         row_id = None
     return {
         "file": file,
-        "row": bad.row & ((1 << FILE_BITS) - 1),
+        "row": row_in_file(bad.row),
         ID_COLUMN: row_id,
         "reason": bad.reason,
         "text": bad.text,

@@ -23,7 +23,7 @@ from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, check_types, open_earlier
 from pipelines.reading import hub_datasets, pieces, sources
-from pipelines.reading.file_shards import join_small_files, whole_files
+from pipelines.reading.file_shards import join_small_files
 from pipelines.reading.formats import kind_of
 from pipelines.reading.manifests import EACH_ROW
 from pipelines.reading.read_plan import ReadPlan
@@ -176,12 +176,10 @@ def _plan(options: EmbedOptions) -> ReadPlan:
         keep=options.keep,
         encoding=options.encoding,
         delimiter=options.delimiter,
-        documents=options.documents,
-        limit=None if options.documents else options.limit,
+        limit=options.limit,
         wrapped=options.wrapped,
+        whole_files=options.documents is not None,
     )
-    if options.documents:
-        plan = whole_files(plan, options.limit)
     shards = join_small_files(plan.shards, SHARD_BYTES, pieces.PIECE_ROWS)
     return replace(plan, shards=shards, clean=cleaning(options.clean))
 

@@ -10,14 +10,13 @@ from math import inf
 from operator import attrgetter
 
 from pipelines.reading.documents import check_files
-from pipelines.reading.formats import kind_of
+from pipelines.reading.formats import KINDS, kind_of
 from pipelines.reading.ids import STRING
 from pipelines.reading.locations import is_uri, suffixes
 from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
 
 # The column of the ids of whole files, as a manifest names it.
 PATH_COLUMN = "path"
-_JOINED = ("txt", "jsonl", "csv", "tsv", "parquet")
 
 
 def whole_files(plan: ReadPlan, limit: int | None = None) -> ReadPlan:
@@ -72,7 +71,7 @@ def join_small_files(shards: Sequence[Shard], size: int, most: int) -> list[Shar
 def _length(of_file: Sequence[Shard]) -> float:
     """Return the bytes of a file that may be joined to others, else infinity."""
     name, kind = of_file[0].path, of_file[0].kind
-    if len(of_file) > 1 or kind not in _JOINED or is_uri(name) or suffixes(name)[1]:
+    if len(of_file) > 1 or kind not in KINDS.values() or is_uri(name) or suffixes(name)[1]:
         return inf
     return os.path.getsize(name)
 

@@ -18,7 +18,7 @@ from pipelines.reading.bad_rows import FEWER_CELLS, PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 
 LEAST_SHARE = 0.01
 # Maximum number of files with a warning each; a last warning counts the others.
@@ -37,7 +37,6 @@ HARMLESS = {
 }
 # Prefixes of count keys: the number of rows lost for a reason, and the first one (counted from 1).
 LOST, FIRST = "lost.", "first."
-_ROW = (1 << FILE_BITS) - 1
 _PREFIX = re.compile(f"^(?:{'|'.join(filter(None, PREFIXES))})")
 # How a warning about rows lost for a reason continues.
 _ADVICE = {
@@ -64,7 +63,7 @@ def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
         if reason in HARMLESS:
             continue
         counts[f"{LOST}{reason}"] += 1
-        counts.setdefault(f"{FIRST}{reason}", (number & _ROW) + 1)
+        counts.setdefault(f"{FIRST}{reason}", row_in_file(number) + 1)
 
 
 @dataclass
@@ -136,7 +135,7 @@ class LostRows:
 
 
 def _advice(reason: str, row: int, shard: Shard) -> str:
-    """Return the rest of a warning about rows lost for a reason, of which this is the first."""
+    """Return the rest of a warning about rows lost for a reason. row: the first of them, from 1."""
     plain = _PREFIX.sub("", reason)
     if plain == "invalid_utf8":
         return encoding_advice(shard, row)
@@ -156,7 +155,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
     """
     if shard.kind not in COMPRESSIBLE:
         return "are not UTF-8: write the file again"
-    before = max(0, row - 1 - (shard.first_row & _ROW) - LINES_BEFORE)
+    before = max(0, row - 1 - row_in_file(shard.first_row) - LINES_BEFORE)
     guess = guess_encoding(islice(file_lines(shard.path, shard.start, shard.stop), before, None))
     if guess is None and shard.kind == "jsonl":  # all bytes are UTF-8
         return "hold half a character, an escape such as \\ud83d alone: write both halves"

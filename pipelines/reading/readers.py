@@ -21,6 +21,7 @@ from pipelines.reading.documents import document_id, has_no_value, is_tagged
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.ids import as_id
 from pipelines.reading.locations import is_uri
+from pipelines.reading.lost_rows import HARMLESS
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_error import ReadError
 from pipelines.reading.read_plan import ReadPlan, Shard
@@ -30,11 +31,9 @@ from pipelines.reading.wrapped_lines import paragraphs_of
 MOST_CHARACTERS = 1_000_000
 # A text that ends a sentence, also a Chinese one, perhaps in quotes or brackets.
 _ENDED = re.compile(r"[.?!:;\u2026\u3002\uff01\uff1f][\"')\]\u2019\u201d]*$")
-# Reasons of a row without text, which other rows of a whole file may have.
-_BLANK = ("empty", "null", "emptied_by_cleaning")
-_Texts = list[str] | Unusable
-_Row = tuple[int, Any, Sequence[Any], _Texts]
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
+# The clean texts of a row, or why it cannot be used.
+_Texts = list[str] | Unusable
 
 
 def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
@@ -69,7 +68,9 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     yield piece
 
 
-def _numbered_rows(shard: Shard, plan: ReadPlan) -> Iterator[_Row]:
+def _numbered_rows(
+    shard: Shard, plan: ReadPlan
+) -> Iterator[tuple[int, Any, Sequence[Any], _Texts]]:
     """Yield the rows of a shard, or a row for each of its files, with their numbers."""
     rows_of = _whole_file if plan.whole_files else _clean_rows
     for part in shard.parts:
@@ -86,17 +87,18 @@ def _clean_rows(shard: Shard, plan: ReadPlan) -> Iterator[tuple[Any, Sequence[An
 
 
 def _whole_file(shard: Shard, plan: ReadPlan) -> Iterator[tuple[str, Sequence[Any], _Texts]]:
-    """Yield the path of a file and the texts of its rows as one; a row that cannot be used, other
-    than an empty one, makes the file unusable."""
+    """Yield the path of a file and the texts of its rows as one. A row without text is left out;
+    one that cannot be used for another reason makes the file unusable."""
     found: list[str] = []
     characters = 0
     texts: _Texts = Unusable("empty")
     for _, _, texts in _clean_rows(shard, plan):
-        if not isinstance(texts, Unusable):
-            found.append(texts[0])
-            characters += len(texts[0]) + 1
-        elif texts not in _BLANK:
+        if isinstance(texts, Unusable):
+            if texts in HARMLESS:
+                continue
             break
+        found.append(texts[0])
+        characters += len(texts[0]) + 1
         if characters > MOST_CHARACTERS:
             texts = Unusable("too_long", found[0])
             break

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
-from pipelines.reading import columns, docstrings, hub_datasets, locations, sick
+from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES, check_text_files
 from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import COLUMN, FILE
@@ -40,6 +40,7 @@ def plan(
     delimiter: str | None = None,
     limit: int | None = None,
     wrapped: bool = False,
+    whole_files: bool = False,
     keep_paragraphs: bool = False,
     keep_option: str = KEEP,
 ) -> ReadPlan:
@@ -49,11 +50,13 @@ def plan(
     of a file of lines. paired_columns: columns of the paired texts. keep: columns to pass through.
     encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
     document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
-    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped.
+    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped. whole_files:
+    whether a file is one row (pipelines.reading.file_shards).
     keep_paragraphs: whether a text has a line for each of its paragraphs. keep_option: the option
     that names the first column of `keep`. Raises UserError.
     """
     files, ignored = _find(inputs)
+    documents = FILE if whole_files else documents
     names = _as_given(inputs) if documents == FILE else {}
     if documents and documents.startswith(COLUMN):
         keep = (documents.removeprefix(COLUMN), *keep)
@@ -84,6 +87,8 @@ def plan(
     check_text_files(files, text_column)
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
+    if whole_files:
+        return file_shards.whole_files(made, limit)
     return made if limit is None else _first_rows(made, limit)
 
 

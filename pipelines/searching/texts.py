@@ -13,10 +13,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
-from pipelines.reading.file_shards import whole_files
 from pipelines.reading.ids import INT64
 from pipelines.reading.pieces import Piece
-from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 from pipelines.reading.readers import read
 
 
@@ -31,27 +30,25 @@ def input_plan(
     manifest: of the embeddings. encoding: that of its text files, None for the encoding of the
     embedded input.
     """
-    documents, limit = manifest.get("documents"), manifest.get("limit")
-    id_column = None if documents else manifest.get("id_column")
+    whole_files = "documents" in manifest
+    id_column = None if whole_files else manifest.get("id_column")
     encoding = encoding or manifest.get("encoding")
     plan = sources.plan(
         inputs,
         text_column,
         id_column,
         encoding=encoding,
-        documents=documents,
         delimiter=manifest.get("delimiter"),
-        limit=None if documents else limit,
+        limit=manifest.get("limit"),
         wrapped="wrapped" in manifest,
+        whole_files=whole_files,
     )
-    if documents:
-        return replace(whole_files(plan, limit), clean=cleaning(manifest.get("clean", ())))
     clean = cleaning(manifest.get("clean", ()))
     # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=manifest.get("id_type", INT64), clean=clean)
     files = manifest.get("files")
     # Row numbers depend on a file's position among all files.
-    if id_column is None and files not in (None, len(plan.files)):
+    if plan.id_column is None and files not in (None, len(plan.files)):
         raise UserError(
             f"--text names {len(plan.files)} files and the embeddings were made from {files}, "
             "whose order decides the ids: name the whole input of `cotbert embed`"
@@ -100,9 +97,9 @@ def places_of(plan: ReadPlan, ids: Mapping[int, int | str]) -> dict[int, str]:
     here = os.path.join(os.getcwd(), "")
     places = {}
     for row, row_id in ids.items():
-        file, number = divmod(int(row_id), 1 << FILE_BITS)
-        name = without_credentials(plan.files[file].removeprefix(here))
-        places[row] = f"{name}:{number + 1}"
+        number = int(row_id)
+        name = without_credentials(plan.file_of(number).removeprefix(here))
+        places[row] = f"{name}:{row_in_file(number) + 1}"
     return places
 
 

@@ -85,7 +85,7 @@ def test_large_files_and_other_formats_stay_apart(tmp_path):
 
 
 def test_each_file_is_a_text_with_its_path(tmp_path, job, encoded, monkeypatch):
-    """Files without text and those that cannot be read are skipped."""
+    """Empty files and unreadable ones are skipped."""
     write(tmp_path / "in", MANUAL)
     monkeypatch.chdir(tmp_path)
     found = job("out", "in", documents="file")
