@@ -59,16 +59,17 @@ def adjusted(gaps: Sequence[Gap | None]) -> list[Gap | None]:
 def outcome(record: Mapping[str, Any], row: Row, found: Gap | None, published: float) -> str:
     """Return whether the paper's order of a row and its counterpart holds.
 
-    published: the paper's number of the counterpart.
+    published: the paper's number of the counterpart. A row without a number is below it.
     """
-    if found is None or row.published is None or row.published == published:
+    if found is None or row.published == published:
         return ""
     assert isinstance(row.ours, Ours)
     assert row.against is not None
     conclusive = are_separate(record, row.ours, row.against) if found.p is None else found.p < LEVEL
     if not conclusive:
         return INCONCLUSIVE
-    return HOLDS if (row.published > published) == (found.mean > 0) else OTHERWISE
+    is_above = row.published is not None and row.published > published
+    return HOLDS if is_above == (found.mean > 0) else OTHERWISE
 
 
 def are_separate(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:

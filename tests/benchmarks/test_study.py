@@ -185,7 +185,8 @@ def test_a_method_is_not_compared_with_itself():
         ([58.0, 59.1, 60.0], "70.1", HOLDS),
         ([59.0, 63.1, 61.0], "79.4", INCONCLUSIVE),
         ([62.0, 63.1, 64.0], "76.25", ""),
-        ([62.0, 63.1, 64.0], "a picture", ""),
+        ([62.0, 63.1, 64.0], "below one head", OTHERWISE),
+        ([58.0, 59.1, 60.0], "below one head", HOLDS),
     ],
 )
 def test_an_order_holds_only_where_the_seeds_tell(ours, paper, said):
