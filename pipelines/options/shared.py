@@ -181,7 +181,7 @@ MAX_CONCURRENT = Option(
     "N",
     group=RESOURCES,
     unit="trials",
-    default="1 trial, or as many as the GPUs allow",
+    default="1 trial, or as many as fit on GPUs or with the setting cpus_per_worker",
 )
 SENTEVAL = Option(
     "score on dev sets in this SentEval folder: STS-B, or those that the setting `dev` names",
