@@ -194,15 +194,17 @@ class ChatEndpoint:
         except requests.RequestException as error:
             return Answer(None, self._described(error)), None
         status, body = response.status_code, response.content.decode("utf-8", "replace")
+        if status == 200:
+            return self._read(body), response
+        # The key is hidden before the message is cut, which would leave its beginning.
+        message = self._described(_error_message(self._hide_key(body, SHORTEST_SECRET)))
         if status in REFUSED:
+            said = f" ({message})" if message else ""
             raise StoppedError(
-                f"the endpoint {self._url} answers {status}: check {REFUSED[status]}, then give "
-                "the same command again to continue"
+                f"the endpoint {self._url} answers {status}{said}: check {REFUSED[status]}, then "
+                "give the same command again to continue"
             )
-        if status != 200:
-            reason = ": ".join(filter(None, (f"status {status}", _error_message(body))))
-            return Answer(None, self._described(reason)), response
-        return self._read(body), response
+        return Answer(None, ": ".join(filter(None, (f"status {status}", message)))), response
 
     def _body(self, content: str) -> dict[str, Any]:
         body: dict[str, Any] = {

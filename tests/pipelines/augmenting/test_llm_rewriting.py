@@ -21,6 +21,8 @@ from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
 from pipelines.augmenting.llm_rewriting import MOST_FAILURES, LlmRewriter, TokenBudget
 
+# A message that is cut within the key, which follows it.
+LONG = "x" * 190
 TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 
 
@@ -242,14 +244,20 @@ def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row(concurrency):
     assert sum(r.text is None for r in found.values()) < (MOST_FAILURES if concurrency > 1 else 1)
 
 
-@pytest.mark.parametrize(("status", "what"), [(401, "the key"), (404, "the model or the address")])
-def test_what_no_retry_mends_stops_in_one_sentence(status, what):
-    with ChatServer(lambda *_: (status, {}, f"wrong key {KEY}")) as server:
+@pytest.mark.parametrize(
+    ("status", "body", "what"),
+    [
+        (401, f"wrong key {KEY}", "401: check the key"),
+        (401, json.dumps({"error": f"no, {KEY}"}), "401 (no, ***): check the key"),
+        (404, '{"error": {"message": "no model x"}}', "404 (no model x): check the model or the "),
+        (404, json.dumps({"error": LONG + KEY}), f"404 ({LONG}***): check the model or the "),
+    ],
+)
+def test_what_no_retry_mends_stops_in_one_sentence(status, body, what):
+    with ChatServer(lambda *_: (status, {}, body)) as server:
         found, reason = run(server)
-    assert reason == (
-        f"the endpoint {server.url} answers {status}: check {what}, then give the same command "
-        "again to continue"
-    )
+    assert reason.startswith(f"the endpoint {server.url} answers {what}")
+    assert reason.endswith(", then give the same command again to continue")
     assert (found, len(server.asked) <= 4) == ({}, True)
 
 
