@@ -27,7 +27,7 @@ from pipelines.evaluating.scoring import (
     PASSAGES_WITH_KEYWORDS,
     WITH_KEYWORDS,
 )
-from pipelines.reading.documents import FILE, PARAGRAPH
+from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
@@ -48,9 +48,21 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
+            *_rows_note(options),
             places(output, *next_commands(result, options, output)),
         ]
     )
+
+
+def _rows_note(options: AdaptOptions) -> list[str]:
+    """Return a note if a document has several rows, of which `embed` makes a vector each."""
+    if not options.read_as.startswith(COLUMN):
+        return []
+    column = options.read_as.removeprefix(COLUMN)
+    return [
+        f"note: the next commands embed and search rows; for one vector for each {column!r}, join "
+        "its rows first ('What a document is' in docs/adapting.md)"
+    ]
 
 
 def next_commands(

@@ -20,7 +20,7 @@ from pipelines.adapting.outcome import (
     table_rows,
     trial_rows,
 )
-from pipelines.adapting.report import next_commands
+from pipelines.adapting.report import next_commands, summary
 from pipelines.cleaning.options import CleanOptions
 from pipelines.training.baseline import Baseline
 
@@ -258,6 +258,15 @@ def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
     worse["table"] |= {"held-out-with-keywords": compared(50.0, 50.0, 0.0, 0.0, 0.0)}
     _, search = next_commands(worse, options, Path("out"))
     assert " ".join(search) == words.replace(" --keywords", "")
+
+
+@pytest.mark.parametrize(
+    ("documents", "noted"),
+    [("column:ticket", True), ("row", False), ("file", False), ("none", False)],
+)
+def test_a_note_says_that_rows_are_embedded_where_documents_have_several(documents, noted):
+    told = summary(result(), AdaptOptions(("a.csv",), documents=documents), Path("out"))
+    assert ("embed and search rows; for one vector for each 'ticket'" in told) is noted
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
