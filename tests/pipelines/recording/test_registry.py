@@ -37,10 +37,18 @@ def test_a_run_that_the_store_does_not_know_is_not_registered(tmp_path, capsys):
     assert capsys.readouterr().err.endswith("its run is not in MLflow yet\n")
 
 
-def test_a_folder_that_cannot_be_opened_is_a_warning(own_store, tmp_path, capsys):
+@pytest.mark.filterwarnings("ignore:only cotbert_core")
+def test_a_folder_that_cannot_be_opened_is_a_warning(own_store, bert_folder, tmp_path, capsys):
+    """One that is not there, and one that sentence-transformers refuses."""
+    denoised = SentenceEncoder.from_pretrained(bert_folder, "promptbert/anchor", denoise="position")
+    denoised.save_pretrained(tmp_path / "denoised")
     with tracked_run("train", {}) as run:
-        assert register(run, tmp_path / "none", "name") is None
-    assert f"{tmp_path / 'none'} is not registered as 'name' at MLflow" in capsys.readouterr().err
+        for name in ("none", "denoised"):
+            assert register(run, tmp_path / name, "name") is None
+    said = capsys.readouterr().err
+    for name in ("none", "denoised"):
+        assert f"{tmp_path / name} is not registered as 'name' at MLflow" in said
+    assert "only_cotbert_core_SentenceEncoder_reads_this_folder" in said
     assert own_store.search_registered_models() == []
     assert own_store.get_run(run.id).info.status == "FINISHED"
 
