@@ -19,8 +19,8 @@ DOCUMENTS = ("row", "file", "paragraph")
 Query = Literal["any", "first"]
 DOCUMENTS_OPTION = Option(
     "keep the sentences of a document together; a document is a row (a text, with --split, or a "
-    "docstring), a file, a paragraph (of txt, between blank lines), or column:NAME, the rows with "
-    "the same value",
+    "docstring), a file, a paragraph (of txt, md or rst, between blank lines), or column:NAME, the "
+    "rows with the same value",
     "BY",
     group=INPUT,
     default="no documents",

@@ -108,8 +108,8 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
         )
     if by == PARAGRAPH and (others := kinds - {"txt"}):
         raise UserError(
-            f"documents is 'paragraph' and the input is {', '.join(sorted(others))}: only txt "
-            "files have paragraphs; give --documents row or --documents column:NAME"
+            f"documents is 'paragraph' and the input is {', '.join(sorted(others))}: only txt, md "
+            "and rst files have paragraphs; give --documents row or --documents column:NAME"
         )
     if by == FILE:
         check_files(plan)
