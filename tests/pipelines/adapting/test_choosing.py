@@ -265,8 +265,8 @@ def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
     [("column:ticket", True), ("row", False), ("file", False), ("none", False)],
 )
 def test_a_note_says_that_rows_are_embedded_where_documents_have_several(documents, noted):
-    told = summary(result(), AdaptOptions(("a.csv",), documents=documents), Path("out"))
-    assert ("embed and search rows; for one vector for each 'ticket'" in told) is noted
+    said = summary(result(), AdaptOptions(("a.csv",), documents=documents), Path("out"))
+    assert ("embed and search rows; for one vector for each 'ticket'" in said) is noted
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
