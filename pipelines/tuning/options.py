@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError, require_packages, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import OUTPUT, SEARCH, TRAINING, Option
@@ -112,13 +112,12 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         from pipelines.recording.registry import check_registry
-        from pipelines.tuning.optuna_plan import OPTUNA, check_optuna
 
         object.__setattr__(self, "recipe", self.recipe or self.space.recipe)
         if self.search not in get_args(Search):
             raise unknown("search", self.search, get_args(Search))
-        if self.search == OPTUNA:
-            check_optuna()
+        if self.search == "optuna":
+            require_packages("search 'optuna'", ["optuna"], "optuna")
         at_least(self, 1, "trials")
         if self.register is not None:
             check_registry(self.register)

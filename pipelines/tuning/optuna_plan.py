@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError, require_packages
+from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.dev_scores import sort_key
@@ -51,11 +51,6 @@ BY_CHANCE = 4
 # Optuna may suggest the same sample again. After this many suggestions, samples are random until
 # one is new.
 ASKED = 20
-
-
-def check_optuna() -> None:
-    """Raise UserError unless Optuna is installed."""
-    require_packages(f"search {OPTUNA!r}", ["optuna"], "optuna")
 
 
 class OptunaPlan(TrialPlan):
