@@ -111,7 +111,8 @@ def _compared(
         header, rows = header[:-1], [row[:-1] for row in rows]
     elif source:
         note += f" Paper: {source}; for another dev set compare the order, not the level."
-    return _with_note(html_page.table(header, rows, shown=html_page.ROWS_SHOWN), note)
+    made = html_page.table(header, rows, shown=html_page.ROWS_SHOWN)
+    return made + html_page.paragraphs([note], "note")
 
 
 def _trials(trials: Sequence[TrialRow]) -> str:
@@ -122,7 +123,3 @@ def _trials(trials: Sequence[TrialRow]) -> str:
     page = html_page.table(trial_header(trials), trial_rows(trials), shown=shown)
     rows, header = errors(trials), ("trial", "status", "error")
     return page + (html_page.table(header, rows, "text", shown=shown) if rows else "")
-
-
-def _with_note(content: str, note: str) -> str:
-    return content + html_page.paragraphs([note], "note") if content else ""
