@@ -48,10 +48,7 @@ def sweep_result(
         **baseline.entries,
         "best": best,
         "trials": rows,
-        **{
-            status: sum(row["status"] == status for row in rows)
-            for status in (state.FINISHED, state.STOPPED, state.FAILED, state.UNFINISHED)
-        },
+        **{status: sum(row["status"] == status for row in rows) for status in state.STATUSES},
         "training_seconds": round(sum(row["training_seconds"] for row in rows), 1),
         "mlflow_parent_run_id": run_id,
     }

@@ -13,11 +13,10 @@ from typing import Any
 
 from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.reports.values import as_typed
-from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
+from pipelines.tuning.state import FINISHED, STATUSES
 from tune_spaces.axes import is_number
 
 TrialRow = Mapping[str, Any]
-STATUSES = (FINISHED, STOPPED, FAILED, UNFINISHED)
 # Significant digits of a sampled number.
 DIGITS = 4
 

@@ -21,7 +21,7 @@ from pipelines.tuning.trial_plan import SEED, Trial
 
 TRIALS_FOLDER = "trials"
 FAILED_FILE = "failed.json"
-FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
+STATUSES = FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
 # Trials with these statuses are not run again.
 ENDED = (FINISHED, STOPPED)
 # The keys of a trial's training time.
