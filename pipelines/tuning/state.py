@@ -14,7 +14,7 @@ from typing import Any
 from cotbert_core.files import read_json
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import DevMetric, metric_in
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, earlier_run
+from pipelines.storage.output_folder import RESULT_FILE, earlier_run
 from pipelines.training.early_stopping import was_stopped
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 from pipelines.tuning.trial_plan import SEED, Trial
@@ -33,10 +33,6 @@ def status_of(folder: Path) -> str:
     if (folder / RESULT_FILE).is_file():
         return STOPPED if was_stopped(folder) else FINISHED
     return FAILED if (folder / FAILED_FILE).is_file() else UNFINISHED
-
-
-def has_begun(folder: Path) -> bool:
-    return (folder / SETTINGS_FILE).is_file()
 
 
 def dev_scores(folder: Path) -> dict[int, float]:

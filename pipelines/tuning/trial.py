@@ -18,11 +18,12 @@ from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
+from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.worker_process import WorkerProcess
-from pipelines.tuning.state import FAILED_FILE, has_begun
+from pipelines.tuning.state import FAILED_FILE
 
 # Keys of a trial's config: its name, its settings as plain values, and the name of its MLflow run.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
@@ -59,7 +60,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     folder = sweep.folder / config[TRIAL]
-    if not has_begun(folder):  # a killed trial may have left a folder without settings
+    if not (folder / SETTINGS_FILE).is_file():  # a killed trial may have left a folder without it
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config, folder, sweep, dev)
