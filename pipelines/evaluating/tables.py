@@ -181,9 +181,7 @@ def _others(models: Sequence[Model]) -> Table:
     return Table("Other tasks", header, rows)
 
 
-def _digits(value: float | None) -> str:
-    if value is None:
-        return ""
+def _digits(value: float) -> str:
     return UNDEFINED if math.isnan(value) else f"{value:.2f}"
 
 
