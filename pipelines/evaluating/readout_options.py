@@ -43,11 +43,6 @@ class OpenReadout:
     used: dict[str, Any] = field(default_factory=dict)
     for_queries: Encode | None = None
 
-    @property
-    def dimension(self) -> int:
-        """D, the size of a vector."""
-        return self.backbone.hidden_size
-
     def counts(self) -> dict[str, int]:
         """Return the number of sentences in which removal would have left no token."""
         if not isinstance(self.encode, StaticFeatures) or "remove" not in self.used:

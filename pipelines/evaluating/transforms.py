@@ -42,7 +42,7 @@ def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list
 def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
     """Record the size of the sample; UserError if it is too small to fit."""
     if options.whiten is not None:
-        check_sample(len(sample), readout.dimension, options.whiten_dimensions)
+        check_sample(len(sample), readout.backbone.hidden_size, options.whiten_dimensions)
     if options.flow is not None:
         check_flow_sample(len(sample))
     (name,) = given_transforms(options)
