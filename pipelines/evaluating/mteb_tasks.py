@@ -22,27 +22,25 @@ from pipelines.evaluating.scoring import Scored
 from pipelines.runtime.progress import say
 
 PREFIX = "mteb"
-CLASSIFICATION = (
-    "AmazonCounterfactualClassification",
-    "AmazonReviewsClassification",
-    "Banking77Classification",
-    "EmotionClassification",
-    "MassiveIntentClassification",
-    "MassiveScenarioClassification",
-    "MTOPDomainClassification",
-    "MTOPIntentClassification",
-    "ToxicConversationsClassification",
-    "TweetSentimentExtractionClassification",
-)
-RERANKING = (
-    "AskUbuntuDupQuestions",
-    "MindSmallReranking",
-    "SciDocsRR",
-    "StackOverflowDupQuestions",
-)
 GROUPS = {
-    "classification": CLASSIFICATION,
-    "reranking": RERANKING,
+    "classification": (
+        "AmazonCounterfactualClassification",
+        "AmazonReviewsClassification",
+        "Banking77Classification",
+        "EmotionClassification",
+        "MassiveIntentClassification",
+        "MassiveScenarioClassification",
+        "MTOPDomainClassification",
+        "MTOPIntentClassification",
+        "ToxicConversationsClassification",
+        "TweetSentimentExtractionClassification",
+    ),
+    "reranking": (
+        "AskUbuntuDupQuestions",
+        "MindSmallReranking",
+        "SciDocsRR",
+        "StackOverflowDupQuestions",
+    ),
     "retrieval": ("QuoraRetrieval",),
 }
 DENOSENT = tuple(name for names in GROUPS.values() for name in names)
