@@ -31,12 +31,12 @@ _SUBSETS = {
 class Predicted:
     """The predicted similarities (`cosine`) and gold scores of N pairs, each (N,).
 
-    number: of each pair, the same for equal pairs, counted from 0; None if all pairs differ.
+    number: of each pair, the same for equal pairs, counted from 0.
     """
 
     cosine: np.ndarray
     gold: np.ndarray
-    number: np.ndarray | None = None
+    number: np.ndarray
 
 
 Subsets = dict[str, Predicted]
@@ -172,11 +172,10 @@ def _predicted(subsets: dict[str, Pairs], vectors: Iterator[np.ndarray]) -> Subs
 def pooled(subsets: Subsets) -> Predicted:
     """Return all pairs of a task together, the papers' setting `all`."""
     parts = list(subsets.values())
-    numbers = [part.number for part in parts if part.number is not None]
     return Predicted(
         np.concatenate([part.cosine for part in parts]),
         np.concatenate([part.gold for part in parts]),
-        np.concatenate(numbers) if len(numbers) == len(parts) else None,
+        np.concatenate([part.number for part in parts]),
     )
 
 

@@ -28,9 +28,9 @@ def scored(noise, resamples=300, errors=5):
     predicted = {}
     for task, subsets in TASKS.items():
         predicted[task] = {}
-        for name in subsets:
-            gold = draw.integers(0, 6, 150).astype(float)
-            predicted[task][name] = Predicted(gold + noise * error.normal(size=150), gold)
+        for place, name in enumerate(subsets):
+            gold, numbers = draw.integers(0, 6, 150).astype(float), np.arange(150) + 150 * place
+            predicted[task][name] = Predicted(gold + noise * error.normal(size=150), gold, numbers)
     right = error.random(200) < 1 - noise / 10
     entry = {"accuracy": 100 * right.mean(), "train": 10, "test": 200}
     result = Scored()
@@ -74,7 +74,8 @@ def test_an_entry_has_its_interval_and_the_average_one_of_its_own():
 
 def test_cosines_without_an_order_have_no_score_in_json():
     flat = Scored()
-    add_sts(flat, {"STS-B": {"all": Predicted(np.ones(20), np.arange(20.0))}}, 100)
+    pairs = Predicted(np.ones(20), np.arange(20.0), np.arange(20))
+    add_sts(flat, {"STS-B": {"all": pairs}}, 100)
     entry = flat.entries["STS-B"]
     assert {entry[key] for key in ("spearman", "low", "high", "mean", "wmean")} == {None}
     assert flat.entries["average"] is None
