@@ -28,21 +28,11 @@ from cotbert_core.evaluation.pairs import Encode, encode_distinct
 from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,
     Part,
-    missing_transfer_tasks,
     transfer_task_name,
 )
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
-__all__ = [
-    "TRANSFER_TASKS",
-    "load_transfer",
-    "missing_transfer_tasks",
-    "score_transfer",
-    "transfer",
-    "transfer_task_name",
-]
 
 FOLDS = 10
 SENTEVAL_SEED = 1111

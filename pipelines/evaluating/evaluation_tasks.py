@@ -10,11 +10,10 @@ from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.sts import missing_tasks, predict_sts, task_name
-from cotbert_core.evaluation.transfer import (
+from cotbert_core.evaluation.transfer import load_transfer, score_transfer
+from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,
-    load_transfer,
     missing_transfer_tasks,
-    score_transfer,
     transfer_task_name,
 )
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
