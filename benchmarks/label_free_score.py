@@ -28,7 +28,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import HeldOut, Labelled, same_label, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.evaluation.transfer import transfer
+from cotbert_core.evaluation.transfer import load_transfer, score_transfer
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
@@ -73,7 +73,8 @@ def sentiment(encode: Encode, reviews: dict[str, list[str]]) -> float:
         for name, label in (("neg", "0"), ("pos", "1")):
             text = "\n".join(reviews[label]) + "\n"
             (home / f"rt-polarity.{name}").write_text(text, encoding="utf-8")
-        return float(transfer(encode, folder, ("MR",))["MR"].scores["accuracy"])
+        scored = score_transfer(encode, load_transfer(folder, ("MR",)))["MR"]
+        return float(scored.scores["accuracy"])
 
 
 def read_modules(packages: str, count: int) -> Labelled:

@@ -155,34 +155,24 @@ class Transferred:
     right: np.ndarray
 
 
-def transfer(
-    encode: Encode,
-    senteval_dir: str | Path,
-    tasks: Sequence[str] = tuple(TRANSFER_TASKS),
-    seed: int = SENTEVAL_SEED,
-) -> dict[str, Transferred]:
-    """Return the result of each task. seed: seed of the folds.
-
-    Every distinct sentence of all tasks is encoded once; one core is used. Raises UserError before
-    encoding for an unknown or missing task, a line without a label or a class that is too small
-    for the folds.
-    """
-    return score_transfer(encode, load_transfer(senteval_dir, tasks), seed)
-
-
 def score_transfer(
     encode: Encode, data: Mapping[str, dict[str, Part]], seed: int = SENTEVAL_SEED
 ) -> dict[str, Transferred]:
-    """Return the scores of the tasks that `load_transfer` has read, as `transfer` does."""
+    """Return the result of each task that `load_transfer` has read. seed: seed of the folds.
+
+    Every distinct sentence of all tasks is encoded once; one core is used.
+    """
     sides = [side for parts in data.values() for part in parts.values() for side in part.sides]
     vectors = iter(encode_distinct(encode, *sides))
     return {name: _score(name, parts, vectors, seed) for name, parts in data.items()}
 
 
-def load_transfer(
-    senteval_dir: str | Path, tasks: Sequence[str] = tuple(TRANSFER_TASKS)
-) -> dict[str, dict[str, Part]]:
-    """Return the parts of each task. The arguments are those of `transfer`, as are the errors."""
+def load_transfer(senteval_dir: str | Path, tasks: Sequence[str]) -> dict[str, dict[str, Part]]:
+    """Return the parts of each task.
+
+    Raises UserError for an unknown or missing task, a line without a label or a class that is too
+    small for the folds.
+    """
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():

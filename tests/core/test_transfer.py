@@ -131,13 +131,15 @@ def best(grid, x, y, seed=1111):
     return grid[int(np.argmax(means))], max(means)
 
 
-def evaluate_transfer(*arguments):
-    return {task: done.scores for task, done in transfer.transfer(*arguments).items()}
+def evaluate_transfer(encode, folder, tasks, *seed):
+    done = transfer.score_transfer(encode, transfer.load_transfer(folder, tasks), *seed)
+    return {task: one.scores for task, one in done.items()}
 
 
 @pytest.fixture(scope="module")
 def scores(senteval):
-    done = transfer.transfer(encode, senteval, ["CR", "SST2", "TREC", "MRPC"])
+    read = transfer.load_transfer(senteval, ["CR", "SST2", "TREC", "MRPC"])
+    done = transfer.score_transfer(encode, read)
     for one in done.values():  # single answers make the accuracy
         assert len(one.right) == one.scores["test"]
         assert 100 * one.right.mean() == pytest.approx(one.scores["accuracy"])
