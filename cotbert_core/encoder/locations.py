@@ -97,7 +97,7 @@ def saved_part(name: str, part: str) -> Path:
     if Path(location).is_dir():
         return Path(location) / part
     try:
-        return hub_files(location, [part, f"{part}/*"]) / part
+        return hub_files(location, part, f"{part}/*") / part
     except (OSError, ValueError):  # opening the encoder itself reports what is missing
         return Path(location) / part
 
@@ -107,9 +107,9 @@ def small_files(name: str) -> Path:
     location = locate_encoder(name)
     if Path(location).is_dir():
         return Path(location)
-    wanted = ["modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE]
+    wanted = ("modules.json", "*/config.json", "*_config.json", PROMPTS_FILE, POOLING_CONFIG_FILE)
     try:
-        return hub_files(location, wanted)
+        return hub_files(location, *wanted)
     except (OSError, ValueError) as error:
         raise UserError(
             f"encoder {name!r} is not in the hub's cache and cannot be fetched "
@@ -117,17 +117,13 @@ def small_files(name: str) -> Path:
         ) from None
 
 
-def hub_files(name: str, patterns: Sequence[str]) -> Path:
+@cache
+def hub_files(name: str, *patterns: str) -> Path:
     """Return a folder with the files of a hub repository that match one of the patterns.
 
     They come from the cache if the hub cannot be reached; a process asks the hub once. Raises
     OSError or ValueError if they are not there either.
     """
-    return _hub_files(name, tuple(patterns))
-
-
-@cache
-def _hub_files(name: str, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(

@@ -66,7 +66,7 @@ def _fetched(name: str, option: str) -> Path:
 
     disable_progress_bars()
     try:
-        return hub_files(name, [*SMALL_FILES, *OTHER_FILES, *_wanted_weights(name)])
+        return hub_files(name, *SMALL_FILES, *OTHER_FILES, *_wanted_weights(name))
     except Exception as error:  # raised in many types: offline, blocked, unknown name
         raise UserError(
             f"{option} {name!r} cannot be downloaded ({first_line(error)}): give a folder, or a "

@@ -195,7 +195,7 @@ def cached(tmp_path, monkeypatch):
     (home / "refs").mkdir(parents=True)
     (home / "refs" / "main").write_text("abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    locations._hub_files.cache_clear()
+    locations.hub_files.cache_clear()
     for module in ("locations", "pretrained"):
         monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
