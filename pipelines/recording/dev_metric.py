@@ -19,10 +19,15 @@ from pipelines.recording.metric_names import (
 )
 
 
-def before(name: str) -> str:
-    """Return the name of a dev score before the first step: dev_spearman_before.STS-B."""
+def with_suffix(name: str, suffix: str) -> str:
+    """Return a score's name with a suffix before its dev set: dev_spearman_before.STS-B."""
     head, dot, dev = name.partition(".")
-    return f"{head}_before{dot}{dev}"
+    return f"{head}{suffix}{dot}{dev}"
+
+
+def before(name: str) -> str:
+    """Return the name of a dev score before the first step."""
+    return with_suffix(name, "_before")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.dev_scores import sort_key
-from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in
+from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in, with_suffix
 from pipelines.recording.metric_names import (
     BASELINE,
     BASELINE_MRR10,
@@ -221,14 +221,8 @@ def _log(run: Run, baseline: Baseline, of: str) -> None:
     numbers = baseline.numbers()
     if not baseline.own and len(baseline.scores) > 1:
         numbers |= {f"{BASELINE_SPEARMAN}.{name}": v for name, v in baseline.scores.items()}
-    run.metrics({_of(name, of): value for name, value in numbers.items()})
+    run.metrics({with_suffix(name, of): value for name, value in numbers.items()})
     run.tags({f"{BASELINE}{of}": baseline.reading})
-
-
-def _of(name: str, of: str) -> str:
-    """Return a metric's name with the encoder's suffix: baseline_spearman.x.STS-B for `.x`."""
-    head, dot, dev = name.partition(".")
-    return f"{head}{of}{dot}{dev}"
 
 
 def baseline_line(result: Mapping[str, Any]) -> tuple[str, float]:
