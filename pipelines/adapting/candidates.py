@@ -8,12 +8,12 @@ from typing import Any
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling_files import own_prompt, readable_pooling
 from cotbert_core.errors import UserError
-from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.adapting.options import CANDIDATES, SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus
+from pipelines.training.documents import rest_length
 from pipelines.training.inputs import check_inputs
 
 # Tokens of a positive that is the rest of a document. A film review has 270, a docstring 60: twice
@@ -99,8 +99,7 @@ def _method(name: str, readout: str, *, roberta: bool) -> dict[str, Any]:
 
 def _fitted(settings: TrainSettings, backbone: Backbone) -> TrainSettings:
     """Return the settings with the length of a document's rest, as far as the encoder reads it."""
-    method = settings.method
-    if not isinstance(method, PositiveSettings) or method.positive != "rest":
+    if rest_length(settings) is None:
         return settings
     text = settings.templates.positive
     template = resolve_template(text) if text else own_prompt(settings.encoder)

@@ -117,8 +117,9 @@ def document_batch(table: pa.Table) -> Batch:
     return Batch(sentences, positives, documents=table[DOCUMENT].to_numpy())
 
 
-def longest_positive(settings: TrainSettings) -> int:
-    """Return the maximum number of tokens of a positive from a document."""
+def rest_length(settings: TrainSettings) -> int | None:
+    """Return the maximum length of a positive that is the rest of a document, None for others."""
     method = settings.method
-    assert isinstance(method, PositiveSettings)
-    return method.rest_length if method.positive == "rest" else settings.max_length
+    if isinstance(method, PositiveSettings) and method.positive == "rest":
+        return method.rest_length
+    return None

@@ -8,7 +8,6 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_files import own_prompt, query_template
 from cotbert_core.errors import UserError
-from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.template_texts import Template
@@ -16,7 +15,12 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
-from pipelines.training.documents import check_documents, document_notes, training_rows
+from pipelines.training.documents import (
+    check_documents,
+    document_notes,
+    rest_length,
+    training_rows,
+)
 from pipelines.training.sentence_length import cut_notes
 
 
@@ -67,7 +71,7 @@ def _unread_notes(method: Method, settings: TrainSettings) -> list[str]:
     limit = method.pooling.max_length
     if limit is None or settings.method.name == "mlm":  # whose rows are not single texts
         return []
-    lengths = {"max_length": settings.max_length, "method.rest_length": _rest_length(settings) or 0}
+    lengths = {"max_length": settings.max_length, "method.rest_length": rest_length(settings) or 0}
     return [
         f"{name} is {length} and the trained encoder reads {limit} tokens of a text: give --set "
         f"{name}={limit} to train on no others"
@@ -76,20 +80,12 @@ def _unread_notes(method: Method, settings: TrainSettings) -> list[str]:
     ]
 
 
-def _rest_length(settings: TrainSettings) -> int | None:
-    """Return the maximum length of a positive that is the rest of a document, None for others."""
-    method = settings.method
-    if isinstance(method, PositiveSettings) and method.positive == "rest":
-        return method.rest_length
-    return None
-
-
 def _check_room(method: Method, settings: TrainSettings) -> None:
     """Raise UserError if the longest sentence or positive does not fit into the encoder."""
     roles = [r for r in settings.method.template_roles if getattr(settings.templates, r)]
     own, queries = own_prompt(settings.encoder), query_template(settings.encoder)
     _check_length(method, "max_length", settings.max_length, roles, (own, queries))
-    if rest := _rest_length(settings):
+    if rest := rest_length(settings):
         around = roles[1:2] or roles  # the positive's template, if there is one
         # It is never read as a query.
         _check_length(method, "method.rest_length", rest, around, (own,))

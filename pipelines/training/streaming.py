@@ -26,7 +26,7 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.shuffle_windows import Window, windows
 from pipelines.storage.corpus import Corpus, batch_of, ids_columns
-from pipelines.training.documents import document_batch, document_window, longest_positive
+from pipelines.training.documents import document_batch, document_window, rest_length
 
 # Rows of a block: 7 MB of ids, yielded before the rest of the window is built.
 BLOCK_ROWS = 65_536
@@ -116,7 +116,7 @@ def _row_bytes(corpus: Corpus, settings: TrainSettings) -> int:
     """Return the size in bytes of a row whose texts have the maximum length."""
     texts = [corpus.manifest["max_length"]] * (1 + len(corpus.columns))
     if settings.method.from_documents:
-        texts = [settings.max_length, longest_positive(settings)]
+        texts = [settings.max_length, rest_length(settings) or settings.max_length]
     return sum(4 * tokens + 4 for tokens in texts)
 
 
