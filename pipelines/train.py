@@ -113,13 +113,13 @@ def train(
         open_output(output, "run", record, inside)
         _check_metrics(training)
         with (
-            _tracked(training, corpus, record, name=name, recipe=recipe, parent=parent) as run,
+            _tracked(training, record, name=name, recipe=recipe, parent=parent) as run,
             ray_session(verbose, output),
             begun_process(settings, process) as begun,
         ):
             run.dataset(corpus)
             _report_notes(notes, tags, run)
-            return _run(training, corpus, run, baseline, on_check, begun)
+            return _run(training, run, baseline, on_check, begun)
 
 
 def _check(
@@ -146,7 +146,6 @@ def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, 
 
 def _tracked(
     training: TrainingRun,
-    corpus: Corpus,
     record: Mapping[str, Any],
     *,
     name: str | None,
@@ -157,7 +156,7 @@ def _tracked(
 
     record: from `_record`. The other arguments are those of train.
     """
-    settings, output = training.settings, training.output
+    settings, corpus, output = training.settings, training.corpus, training.output
     encoder, called = Path(settings.encoder), recipe or settings.method.name
     digests = {key: value for key, value in record.items() if key != "settings"}
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
@@ -197,7 +196,6 @@ def _check_metrics(training: TrainingRun) -> None:
 
 def _run(
     training: TrainingRun,
-    corpus: Corpus,
     run: tracking.Run,
     known: Baseline | None,
     on_check: Callable[[int, float], None] | None,
@@ -210,7 +208,7 @@ def _run(
     settings, output, encoder = training.settings, training.output, training.settings.encoder
     own = {encoder: settings.precision}
     baseline = baselines(output, own, training.dev, run, {encoder: known})[encoder]
-    steps = training_steps(settings, corpus)
+    steps = training_steps(settings, training.corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
     say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
     with polled(follower.poll), message_queue(_say_warnings) as messages:
@@ -219,7 +217,7 @@ def _run(
     log = MetricsLog(read_rows(training.metrics_file), settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
 
-    chosen = save_best(training, corpus, log, baseline)
+    chosen = save_best(training, log, baseline)
     result = run_result(training, log, chosen, run.id, baseline)
     training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings)
     _track_result(training, result, run)

@@ -18,7 +18,6 @@ from cotbert_core.training.checkpoints import Checkpoint, best
 from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
 from pipelines.runtime.progress import say, shown_warnings
-from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, dev_name, graded, with_pairs
@@ -28,9 +27,7 @@ from pipelines.training.training_metadata import training_metadata
 from pipelines.training.training_run import TrainingRun
 
 
-def save_best(
-    training: TrainingRun, corpus: Corpus, log: MetricsLog, baseline: Baseline
-) -> Checkpoint:
+def save_best(training: TrainingRun, log: MetricsLog, baseline: Baseline) -> Checkpoint:
     """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
     with shown_warnings():  # about damaged checkpoints
         found = best(training.checkpoints)
@@ -39,7 +36,7 @@ def save_best(
             f"no checkpoint in {str(training.checkpoints)!r} can be read: train again in a new "
             "folder"
         )
-    facts = training_metadata(corpus, training.dev, log, found.step, baseline)
+    facts = training_metadata(training.corpus, training.dev, log, found.step, baseline)
     _save_model(training, found.load(mapped=True)["method"], facts)
     return found
 
