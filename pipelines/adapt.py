@@ -130,9 +130,10 @@ def _tracked(
 ) -> dict[str, Any]:
     """Run the job in its MLflow run. timed: whether this is the whole job, whose time is known."""
     started = time.monotonic()
-    where: dict[str, Any] = {"parent": parent, "home": output, "queue_folder": output}
     with (
-        tracking.tracked_run("adapt", params(options), about=about(options), **where) as run,
+        tracking.tracked_run(
+            "adapt", params(options), about=about(options), parent=parent, home=output
+        ) as run,
         ray_session(verbose, output),
     ):
         result = _run(options, output, run, verbose, also, kept)

@@ -63,9 +63,7 @@ def _tracked(
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
     about = f"Compares {names} on one budget, each training with {seeds} seeds."
     with (
-        tracking.tracked_run(
-            "compare", params, about=about, home=output, queue_folder=output
-        ) as run,
+        tracking.tracked_run("compare", params, about=about, home=output) as run,
         ray_session(verbose, output),
         worker_process() as process,
     ):

@@ -173,7 +173,6 @@ def _tracked(
         about=about,
         parent=parent,
         home=output,
-        queue_folder=output,
     )
 
 

@@ -105,7 +105,6 @@ def _tracked(
             name=tracking.run_name(f"tune {options.space.name}", output),
             about=about,
             home=output,
-            queue_folder=output,
         ) as run,
         ray_session(verbose, output),
     ):

@@ -76,11 +76,10 @@ def train_seeds(
     params |= {"corpus": str(corpus.path)}
     about = f"Trains {Path(encoder).name} by {recipe} with the seeds {params['seeds']}."
     output = check_output(output, RUNS, record)
-    where: dict[str, Any] = {"home": output, "queue_folder": output}
     with locked_output(output):
         open_output(output, RUNS, record)
         with (
-            tracking.tracked_run("train-seeds", params, about=about, **where) as run,
+            tracking.tracked_run("train-seeds", params, about=about, home=output) as run,
             ray_session(verbose, output),
             worker_process() as process,
         ):

@@ -63,10 +63,11 @@ def tracked_run(
     name: the run's name, by default the names of the job and its output folder. about: description
     of the run in a sentence. parent: id or key of the parent run. tags: set at the run's creation.
     home: folder with the run id file, by which a resumed job continues the same run. queue_folder:
-    folder of the offline queue. final_folder: the path of queue_folder after the job has succeeded.
-    output: the output of a job without such folders.
+    folder of the offline queue, by default `home`. final_folder: the path of queue_folder after the
+    job has succeeded. output: the output of a job without such folders.
     """
     run_id = earlier_run(home) if home is not None else None
+    queue_folder = queue_folder or home
     output = final_folder or home or output
     create = create_record(name or run_name(job, output), None, tags)
     if queue_folder is not None:
