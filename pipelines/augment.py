@@ -29,7 +29,7 @@ from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.manifests import HELD_OUT_FILE
-from pipelines.recording.resumable_run import resumable_run
+from pipelines.recording.tracking import resumable_run
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.shared_storage import on_all_nodes

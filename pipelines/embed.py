@@ -31,7 +31,7 @@ from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading.data_folder import DIGESTS_FOLDER, SKIPPED_FILE, make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
-from pipelines.recording.resumable_run import resumable_run
+from pipelines.recording.tracking import resumable_run
 from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.ray_session import ray_runs, ray_session

@@ -40,7 +40,7 @@ from pipelines.reading import sources
 from pipelines.reading.documents import check_documents
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
-from pipelines.recording.resumable_run import resumable_run
+from pipelines.recording.tracking import resumable_run
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session

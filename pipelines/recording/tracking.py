@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,7 @@ from pipelines.recording.store import (
 )
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.storage.output_folder import RUN_FILE, earlier_run
+from pipelines.storage.resumable_output import ResumableOutput
 
 __all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_uri"]
 
@@ -89,6 +90,21 @@ def tracked_run(
         run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     run.end("FINISHED", final_folder)
+
+
+def resumable_run(
+    work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None, about: str
+) -> AbstractContextManager[Run]:
+    """Open the MLflow run of a job with a resumable output; a killed job continues the same run."""
+    return tracked_run(
+        job,
+        params,
+        about=about,
+        parent=parent,
+        home=work.scratch,
+        queue_folder=work.output,
+        final_folder=work.final,
+    )
 
 
 def run_name(*parts: str | Path | None) -> str:
