@@ -80,10 +80,6 @@ TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
 MERGED_WEIGHT = 0.5
 
 
-class AdaptError(RuntimeError):
-    """No candidate finished: exit status 1."""
-
-
 def adapt(
     options: AdaptOptions,
     output: Path,
@@ -230,7 +226,7 @@ def _trained(
     """Return the best candidate, and its average with the untouched encoder."""
     best = state.best_of(rows)
     if best is None:
-        raise AdaptError(without_result(list(map(dict, rows))))
+        raise without_result(rows)
     model, merged = _model(output, best["name"]), output / MERGED
     _average(encoder, model, merged)
     score = float(best[dev_metric(dev).name])

@@ -45,10 +45,6 @@ from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import SEED, TrialPlan, sampled_plan
 
 
-class SweepError(RuntimeError):
-    """No trial of a sweep finished: exit status 1."""
-
-
 def tune(
     options: TuneOptions,
     base: TrainSettings,
@@ -82,7 +78,7 @@ def tune(
         output = _open(output, _record(options, plan, corpus, dev), discard)
         result = _tracked(options, plan, corpus, dev, output, verbose, kept)
     if result["best"] is None:
-        raise SweepError(without_result(result["trials"]))
+        raise without_result(result["trials"])
     return result
 
 

@@ -20,6 +20,10 @@ from pipelines.tuning.trial_plan import TrialPlan
 from tune_spaces import Space
 
 
+class SweepError(RuntimeError):
+    """No trial finished: exit status 1."""
+
+
 def sweep_result(
     options: TuneOptions,
     plan: TrialPlan,
@@ -82,7 +86,7 @@ def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output
         run.artifact(output / name)
 
 
-def without_result(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence with the reasons why no trial finished."""
+def without_result(rows: Sequence[Mapping[str, Any]]) -> SweepError:
+    """Return the error for trials none of which finished, with the reasons."""
     errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
-    return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"
+    return SweepError(f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})")
