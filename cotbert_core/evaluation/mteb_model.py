@@ -16,10 +16,8 @@ class MtebModel:
     for_queries: encodes the queries of retrieval and reranking; None: as other texts.
     """
 
-    def __init__(
-        self, encode: Encode, for_queries: Encode | None = None, name: str = "cotbert/encoder"
-    ) -> None:
-        self._encode, self._for_queries, self._name = encode, for_queries or encode, name
+    def __init__(self, encode: Encode, for_queries: Encode | None = None) -> None:
+        self._encode, self._for_queries = encode, for_queries or encode
 
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: str | None = None, **_: Any
@@ -47,4 +45,4 @@ class MtebModel:
     def mteb_model_meta(self) -> Any:
         from mteb.models.model_meta import ModelMeta
 
-        return ModelMeta.create_empty({"name": self._name})
+        return ModelMeta.create_empty({"name": "cotbert/encoder"})
