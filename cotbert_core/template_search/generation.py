@@ -50,10 +50,6 @@ class Generator:
     sentinels: tuple[int, ...]
     words: Tensor
 
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.model.device)
-
 
 @dataclass(frozen=True)
 class Generated:
@@ -156,7 +152,7 @@ def fill_blanks(
 def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:
     """Return T5's encoder states (1, n, D) for a definition and its word between two blanks."""
     text = FORMS[form][0].format(definition=definition.text, word=definition.word)
-    ids = generator.tokenizer(text, return_tensors="pt").input_ids.to(generator.device)
+    ids = generator.tokenizer(text, return_tensors="pt").input_ids.to(generator.model.device)
     states: Tensor = generator.model.get_encoder()(input_ids=ids).last_hidden_state
     return states
 
