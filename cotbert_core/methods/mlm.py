@@ -82,14 +82,13 @@ class Mlm(Method):
         """
         own = rows.take(np.arange(rank(), len(rows), world_size()))
         masking = replace(self.masking, share=DEV_SHARE, continues=None)
-        correct = [0.0, 0.0]
+        right = 0.0
         self.eval()
         with torch.inference_mode(), autocast(self.settings.precision, self.backbone.device):
             hidden, target = self._hidden(own, masking.only_masks(own, DEV_SEED))
             for piece, wanted in _pieces(hidden, target):
-                correct[0] += float((self.vocabulary(piece).argmax(dim=-1) == wanted).sum())
-        correct[1] += len(target)
-        right, all_of_them = sums(correct)
+                right += float((self.vocabulary(piece).argmax(dim=-1) == wanted).sum())
+        right, all_of_them = sums([right, float(len(target))])
         return 100 * right / all_of_them
 
     def _hidden(self, rows: Ragged, masked: Masked) -> tuple[Tensor, Tensor]:
