@@ -9,7 +9,7 @@ from pipelines.commands.printing import print_facts
 from pipelines.options import shared
 from pipelines.preparing.options import PrepareOptions
 from pipelines.runtime.ending import print_ending
-from pipelines.runtime.progress import print_output
+from pipelines.runtime.progress import print_output, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,5 @@ def run(given: Prepare) -> None:
 def rows_table(result: dict[str, Any]) -> str:
     """Return a table for a terminal of the rows that were read: kept, and dropped by reason."""
     from pipelines.preparing.report import row_counts
-    from pipelines.runtime.progress import table
 
     return table(row_counts(result), ("rows", "number", "share"))

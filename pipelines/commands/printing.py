@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.recording.metric_names import SUBSETS
 from pipelines.reports.values import UNDEFINED, rounded
-from pipelines.runtime.progress import print_output
+from pipelines.runtime.progress import print_output, table
 
 # Keys of result.json that the terminal shows only with --verbose.
 INTERNAL = (
@@ -37,7 +37,6 @@ def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:
 
 def print_scores(result: dict[str, Any]) -> None:
     from pipelines.evaluating.scoring import SCORES
-    from pipelines.runtime.progress import table
 
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     columns = {key: None for scores in tasks.values() for key in scores if key != SUBSETS}
@@ -62,7 +61,6 @@ def print_differences(result: dict[str, Any]) -> None:
     """Print a table of scores, then the differences of each further model to the first."""
     from pipelines.evaluating.scoring import score_of
     from pipelines.evaluating.tables import difference_row
-    from pipelines.runtime.progress import table
 
     models = result["models"]
     tasks = [t for t, e in next(iter(models.values())).items() if isinstance(e, dict)]
