@@ -52,6 +52,7 @@ from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
 from pipelines.reading.read_error import ReadError
@@ -70,7 +71,6 @@ from pipelines.storage.output_folder import (
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 

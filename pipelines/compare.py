@@ -22,6 +22,7 @@ from pipelines.comparing.rows import (
     with_differences,
 )
 from pipelines.comparing.untrained import check_readout
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.reports import compare_page
 from pipelines.runtime.ending import REPORT_FILE
@@ -33,7 +34,6 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
 from pipelines.training.inputs import check_inputs
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.worker_process import worker_process
 
 

@@ -17,6 +17,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.shuffle_windows import window_rows
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
@@ -46,7 +47,6 @@ from pipelines.training.dev_sets import (
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_rows
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best

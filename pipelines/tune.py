@@ -16,6 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import output_path, read_json
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -34,7 +35,6 @@ from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_steps
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions

@@ -9,12 +9,12 @@ from typing import Any
 
 from cotbert_core.settings import TrainSettings
 from pipelines.adapting.candidates import check_every
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric
 from pipelines.training.documents import training_steps
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import run_trials

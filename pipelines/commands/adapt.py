@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pipelines.adapting.options import AdaptOptions
 from pipelines.options import shared
 from pipelines.runtime.progress import print_output
-from pipelines.training.kept_files import KeptFiles
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt:
     options: AdaptOptions
-    kept: KeptFiles
+    kept: shared.KeptFiles
     output: shared.JobFolder
     verbose: shared.Verbose = False
 

@@ -10,7 +10,6 @@ from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import SCORES, Option
 from pipelines.runtime.ending import print_ending
-from pipelines.training.kept_files import KeptFiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class Compare:
             group=SCORES,
         ),
     ] = "sts"
-    kept: KeptFiles
+    kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False

@@ -14,7 +14,6 @@ from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
-from pipelines.training.kept_files import KeptFiles
 
 if TYPE_CHECKING:  # torch would slow --help
     from pipelines.pretraining.new_encoder import NewEncoder
@@ -59,7 +58,7 @@ class Pretrain:
         bool, Option("keep upper case in the vocabulary of a new encoder", group=MODEL)
     ] = False
     profile: Annotated[bool, PROFILE] = False
-    kept: KeptFiles
+    kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False

@@ -12,7 +12,6 @@ from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
-from pipelines.training.kept_files import KeptFiles
 
 PROFILE = Option(
     "time the sections and operators of two steps, and trace them, in DIR/profile", group=TRAINING
@@ -33,7 +32,7 @@ class Train:
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
     profile: Annotated[bool, PROFILE] = False
-    kept: KeptFiles
+    kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False

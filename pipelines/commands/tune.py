@@ -11,7 +11,6 @@ from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
-from pipelines.training.kept_files import KeptFiles
 from pipelines.tuning.options import TuneOptions
 
 
@@ -22,7 +21,7 @@ class Tune:
     discard: Annotated[
         bool, Option("delete a different sweep in the output folder first", group=OUTPUT)
     ] = False
-    kept: KeptFiles
+    kept: shared.KeptFiles
     output: shared.JobFolder
     verbose: shared.Verbose = False
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -18,7 +19,6 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.train import train
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.multi_seed import scores_of, spread
 from pipelines.training.worker_process import worker_process
 

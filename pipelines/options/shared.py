@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -228,8 +228,6 @@ MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
 JobFolder = Annotated[Path, JOB_FOLDER]
 Resume = Annotated[bool, RESUME]
-KeepCheckpoints = Annotated[Literal["none", "best", "all"], KEEP_CHECKPOINTS]
-LogModel = Annotated[bool, LOG_MODEL]
 OutputFile = Annotated[
     Path, Option("write one template per line into this new file", "FILE", group=OUTPUT)
 ]
@@ -248,3 +246,17 @@ EncoderBackend = Annotated[Backend, BACKEND]
 Workers = Annotated[int | None, WORKERS]
 DevPairs = Annotated[Path | None, DEV_PAIRS]
 SentEval = Annotated[Path | None, SENTEVAL]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFiles:
+    """What a successful training keeps besides its model.
+
+    keep_checkpoints: which ones are kept. log_model: whether MLflow gets a copy of model/.
+    """
+
+    keep_checkpoints: Annotated[Literal["none", "best", "all"], KEEP_CHECKPOINTS] = "none"
+    log_model: Annotated[bool, LOG_MODEL] = False
+
+
+MODEL_ALONE = KeptFiles()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.settings import TrainSettings
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import DevSets
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.metrics_log import METRICS_FILE
 
 CHECKPOINTS = "checkpoints"

@@ -16,12 +16,12 @@ from typing import Any
 from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
+from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
-from pipelines.training.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.training.worker_process import WorkerProcess
 from pipelines.tuning.state import FAILED_FILE
 

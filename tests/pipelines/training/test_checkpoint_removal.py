@@ -10,8 +10,8 @@ import torch
 
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoint
+from pipelines.options.shared import KeptFiles
 from pipelines.storage.corpus import Corpus
-from pipelines.training.kept_files import KeptFiles
 from pipelines.training.run_result import remove_checkpoints
 from pipelines.training.training_run import TrainingRun
 
