@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -179,7 +179,7 @@ def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tenso
     if words is not None:
         inputs["inputs_embeds"] = F.embedding(inputs.pop("input_ids"), words)
     erased = _erased(model, batch, inputs["position_ids"].shape[1])
-    with erased, _attention_kernels(batch.lengths.device):
+    with erased, sdpa_kernel(KERNELS) if batch.lengths.is_cuda else nullcontext():
         if "offsets" not in inputs:
             return cast(Tensor, model(**inputs).last_hidden_state)
         rows, width = batch.attended.shape
@@ -187,10 +187,6 @@ def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tenso
     assert batch.unpacked is not None
     padded = output.new_zeros(rows * width, output.shape[-1])
     return padded.index_copy(0, batch.unpacked, output[0]).view(rows, width, -1)
-
-
-def _attention_kernels(device: torch.device) -> AbstractContextManager[None]:
-    return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager
