@@ -7,6 +7,7 @@ training writes; model/ has the masked-language-model head.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,9 @@ def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> P
         )
     if not retokenized:
         corpus.check_tokenizer(settings.encoder, tokenizer.hash, 1)
-
-    def tokenize(texts: list[str]) -> Any:
-        return tokenizer(texts, length - special)
-
-    again = tokenize if retokenized else None
-    return Packing(corpus, length - special, settings.encoder, tokenizer.hash, again)
+    capacity = length - special
+    retokenize = partial(tokenizer, max_length=capacity) if retokenized else None
+    return Packing(corpus, capacity, settings.encoder, tokenizer.hash, retokenize)
 
 
 def _baseline(settings: TrainSettings, dev: MaskedRows) -> Baseline:
