@@ -97,23 +97,16 @@ class Embeddings:
             yield from read_batches(part, ["id"])
 
     @property
-    def passthrough_columns(self) -> list[str]:
-        """The columns that `embed` passed through: all except id and vectors."""
-        own = ["id", "embedding", *([PASSAGES_COLUMN] if self.has_passages else [])]
-        own += ["scale"] if self.manifest.get("scale") == EACH_ROW else []
-        return [name for name in self.schema.names if name not in own]
-
-    @property
     def has_passages(self) -> bool:
         """Whether rows have the vectors of their passages."""
         return self.manifest.get("passage_words") is not None
 
     @property
     def text_columns(self) -> list[str]:
-        """The passed-through columns that hold text."""
+        """The passed-through columns that hold text. Of the others only the ids may be text."""
         kinds = (pa.types.is_string, pa.types.is_large_string)
-        types = {name: self.schema.field(name).type for name in self.passthrough_columns}
-        return [name for name, kind in types.items() if any(holds(kind) for holds in kinds)]
+        others = (field for field in self.schema if field.name != "id")
+        return [field.name for field in others if any(holds(field.type) for holds in kinds)]
 
     def blocks(self, *, passages: bool = False) -> Iterator[Block]:
         """Yield all rows in the order of the parts. passages: whether to read those of the rows."""

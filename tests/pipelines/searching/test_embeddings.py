@@ -60,14 +60,15 @@ def test_int8_is_multiplied_by_its_scale(tmp_path, ids, scale):
 
 
 def test_int8_with_a_scale_for_each_row_is_read_as_its_direction(tmp_path, ids):
-    """Which the scale does not change; a kept column of its name is one of one scale for all."""
+    """Which the scale does not change; a kept column may have its name if one scale is for all."""
     stored = np.random.default_rng(2).integers(-127, 128, (ROWS, DIMENSION)).astype(np.int8)
-    kept = {"scale": np.linspace(0.1, 1, ROWS, dtype=np.float32)}
-    folder = write_folder(tmp_path / "e", ids, stored, kept, scale="row")
+    scales = {"scale": np.linspace(0.1, 1, ROWS, dtype=np.float32)}
+    folder = write_folder(tmp_path / "e", ids, stored, scales, scale="row")
     np.testing.assert_array_equal(read(folder)[2], stored)
-    assert Embeddings.open(folder).passthrough_columns == []
-    change_manifest(folder, scale=0.5)
-    assert Embeddings.open(folder).passthrough_columns == ["scale"]
+    assert Embeddings.open(folder).text_columns == []
+    kept = {"scale": [f"{i} of 10" for i in ids]}
+    folder = write_folder(tmp_path / "kept", ids, stored, kept, scale=0.5)
+    assert Embeddings.open(folder).text_columns == ["scale"]
 
 
 def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vectors, capsys):
@@ -92,7 +93,7 @@ def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vector
 def test_a_kept_column_is_read_in_the_row_groups_asked_for(tmp_path, ids, vectors, monkeypatch):
     texts = [f"text {i}" for i in ids]
     opened = Embeddings.open(write_folder(tmp_path / "e", ids, vectors, {"text": texts}))
-    assert opened.passthrough_columns == ["text"]
+    assert opened.text_columns == ["text"]
     groups = []
     batches = module.batches
 
