@@ -25,15 +25,13 @@ from pipelines.storage.corpus import MANIFEST_FILE
 class Block:
     """Some rows of a folder, without the rows that have no direction.
 
-    ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
-    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32, of which
-    only the direction is that of the row. left_out: number of rows that are all zeros, or hold
-    null, NaN or infinity. passages: the rows' passages that have a direction; None if they are not
-    read.
+    ids: (N,) int64, the ids, or the row numbers if ids are text. rows: (N,) int64, the rows'
+    numbers in the folder. vectors: (N, D) float32, of which only the direction is that of the row.
+    left_out: number of rows that are all zeros, or hold null, NaN or infinity. passages: the rows'
+    passages that have a direction; None if they are not read.
     """
 
     ids: np.ndarray
-    column: pa.ChunkedArray
     rows: np.ndarray
     vectors: np.ndarray
     left_out: int
@@ -125,10 +123,10 @@ class Embeddings:
         usable = ~np.isnan(lengths(vectors))
         if not usable.all():
             vectors, table = vectors[usable], table.filter(pa.array(usable))
-        column, rows = table["id"], first + np.flatnonzero(usable)
-        ids = rows if self.text_ids else column.to_numpy().astype(np.int64, copy=False)
+        rows = first + np.flatnonzero(usable)
+        ids = rows if self.text_ids else table["id"].to_numpy().astype(np.int64, copy=False)
         passages = self._passages(table) if PASSAGES_COLUMN in table.column_names else None
-        return Block(ids, column, rows, vectors, len(usable) - len(rows), passages)
+        return Block(ids, rows, vectors, len(usable) - len(rows), passages)
 
     def _vectors(self, column: pa.Array) -> np.ndarray:
         """Return the directions (N, D) in float32 of a column of N vectors."""
