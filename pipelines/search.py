@@ -116,7 +116,7 @@ def nearest(
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
-    for block in embeddings.blocks(passages=embeddings.has_passages):
+    for block in embeddings.blocks():
         added = None if keywords is None else weight * keywords.block(texts=block.rows)
         running.add(block.ids, block.rows, block.vectors, added, block.passages)
         left_out += block.left_out

@@ -28,7 +28,7 @@ class Block:
     ids: (N,) int64, the ids, or the row numbers if ids are text. rows: (N,) int64, the rows'
     numbers in the folder. vectors: (N, D) float32, of which only the direction is that of the row.
     left_out: number of rows that are all zeros, or hold null, NaN or infinity. passages: the rows'
-    passages that have a direction; None if they are not read.
+    passages that have a direction; None if the folder has none.
     """
 
     ids: np.ndarray
@@ -106,9 +106,9 @@ class Embeddings:
         others = (field for field in self.schema if field.name != "id")
         return [field.name for field in others if any(holds(field.type) for holds in kinds)]
 
-    def blocks(self, *, passages: bool = False) -> Iterator[Block]:
-        """Yield all rows in the order of the parts. passages: whether to read those of the rows."""
-        columns = ["id", "embedding", *([PASSAGES_COLUMN] if passages else [])]
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows in the order of the parts, with their passages if they have any."""
+        columns = ["id", "embedding", *([PASSAGES_COLUMN] if self.has_passages else [])]
         for part, first in zip(self.parts, self.starts, strict=False):
             for batch in read_batches(part, columns):
                 if batch["id"].null_count or batch["embedding"].null_count:
@@ -125,7 +125,7 @@ class Embeddings:
             vectors, table = vectors[usable], table.filter(pa.array(usable))
         rows = first + np.flatnonzero(usable)
         ids = rows if self.text_ids else table["id"].to_numpy().astype(np.int64, copy=False)
-        passages = self._passages(table) if PASSAGES_COLUMN in table.column_names else None
+        passages = self._passages(table) if self.has_passages else None
         return Block(ids, rows, vectors, len(usable) - len(rows), passages)
 
     def _vectors(self, column: pa.Array) -> np.ndarray:

@@ -42,7 +42,7 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     index = _made(faiss, embeddings, options)
     progress = Progress("index", len(embeddings), "row")
     done = left_out = 0
-    for block in embeddings.blocks(passages=embeddings.has_passages):
+    for block in embeddings.blocks():
         vectors, of_row = vectors_of(block)
         with faiss_errors(embeddings, options):
             index.add_with_ids(vectors, block.ids[of_row])
@@ -114,7 +114,7 @@ def sample(embeddings: Embeddings, count: int, seed: int) -> np.ndarray:
     chosen = np.zeros(total, bool)
     chosen[random.choice(total, min(count, total), replace=False)] = True
     found = [np.empty((0, embeddings.dimension), np.float32)]
-    for block in embeddings.blocks(passages=embeddings.has_passages):
+    for block in embeddings.blocks():
         vectors, of_row = vectors_of(block)
         first = np.searchsorted(of_row, np.arange(len(block.rows)))
         one = first + random.integers(np.bincount(of_row, minlength=len(first)))

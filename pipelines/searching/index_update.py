@@ -79,7 +79,7 @@ def extend(
     if len(gone):
         index.remove_ids(gone)
     added = left_out = 0
-    for block in embeddings.blocks(passages=embeddings.has_passages):
+    for block in embeddings.blocks():
         vectors, of_row = vectors_of(block)
         ids = block.ids[of_row]
         new = ~np.isin(ids, unchanged)
