@@ -52,9 +52,7 @@ CALLS_ON_GPUS = 3
 UPDATED_BYTES = 64 << 20
 
 
-def embed(
-    options: EmbedOptions, output: Path, verbose: bool = False, parent: str | None = None
-) -> dict[str, Any]:
+def embed(options: EmbedOptions, output: Path, verbose: bool = False) -> dict[str, Any]:
     """Write the embeddings folder `output` and return its result; UserError for a bad input.
 
     A killed job of the same input, model and options is continued.
@@ -67,17 +65,15 @@ def embed(
     ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
-        return _tracked(job, work, verbose, parent)
+        return _tracked(job, work, verbose)
 
 
-def _tracked(
-    job: EmbedJob, work: ResumableOutput, verbose: bool, parent: str | None
-) -> dict[str, Any]:
+def _tracked(job: EmbedJob, work: ResumableOutput, verbose: bool) -> dict[str, Any]:
     """Run the job in its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     about = f"Embeds {', '.join(job.options.inputs)} by {job.options.model}."
     with (
-        resumable_run(work, "embed", params, parent, about) as run,
+        resumable_run(work, "embed", params, None, about) as run,
         nullcontext() if _runs_alone(job) else ray_session(verbose, work.output),
     ):
         job_result = _run(job, work) | {"mlflow_run_id": run.id}
