@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.messages.redaction import redact
+from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.metric_names import accepted_name
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
 from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import REFUSED_FILE
 
 if TYPE_CHECKING:
     from pipelines.storage.corpus import Corpus

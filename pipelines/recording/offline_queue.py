@@ -16,16 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json, write_json, write_text
+from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.store import Record, create_run, is_key, send
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import (
-    KEYS_FILE,
-    REFUSED_FILE,
-    RESULT_FILE,
-    RUN_FILE,
-    UNTRACKED_FILE,
-)
+from pipelines.storage.output_folder import KEYS_FILE, RESULT_FILE, RUN_FILE
 
 # The keys of the run's id in result.json; the second one is a sweep's.
 RUN_ID_KEYS = "mlflow_run_id", "mlflow_parent_run_id"

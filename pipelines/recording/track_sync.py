@@ -8,18 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording.artifacts import NAMED
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import (
-    KEYS_FILE,
-    QUEUE_FILES,
-    REFUSED_FILE,
-    RESULT_FILE,
-    RUN_FILE,
-    UNTRACKED_FILE,
-)
+from pipelines.storage.output_folder import KEYS_FILE, QUEUE_FILES, RESULT_FILE, RUN_FILE
 
 HEADER = ("run", "run id", "sent", "refused", "waiting")
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.reading.data_folder import UNTRACKED_FILE
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import Record, connect, reason, shown_uri
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import UNTRACKED_FILE
 
 # With this pause a restarted server is found soon, and a server that is down only costs a refused
 # connection every 10 s.

@@ -15,8 +15,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import output_path, read_json, write_json
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import flatten_values, with_current_names
-from pipelines.reading.data_folder import REFUSED_FILE as REFUSED_FILE
-from pipelines.reading.data_folder import UNTRACKED_FILE as UNTRACKED_FILE
+from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.runtime.progress import say
 
 RESULT_FILE = "result.json"

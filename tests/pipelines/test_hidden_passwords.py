@@ -21,10 +21,11 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
+from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording import mlflow_run
 from pipelines.recording.fetching import fetch_model
-from pipelines.recording.offline_queue import REFUSED_FILE, OfflineQueue
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.registry import register
 from pipelines.recording.store import SILENT, RefusedError, reason
 from pipelines.recording.tracking import Run, end_run, tracked_run

@@ -10,11 +10,11 @@ import pytest
 from trainings import result_of, training
 
 from pipelines.cli import main
+from pipelines.reading.data_folder import UNTRACKED_FILE
 from pipelines.recording import upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import create_record
 from pipelines.recording.tracking import tracked_run
-from pipelines.storage.output_folder import UNTRACKED_FILE
 
 STEPS = 40
 

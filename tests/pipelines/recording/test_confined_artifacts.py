@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import main
+from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording.artifacts import foreign_files
-from pipelines.recording.offline_queue import REFUSED_FILE, UNTRACKED_FILE, OfflineQueue
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.tracking import tracked_run
 
 SECRET = "the user's private key"
