@@ -1,4 +1,4 @@
-"""The exception for mistakes that a user can correct."""
+"""The exceptions for mistakes that a user can correct."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class UserError(ValueError):
 
     def __init__(self, message: object) -> None:
         super().__init__(redact(message))
+
+
+class ReadError(UserError):
+    """A file that was found cannot be read to its end, but the disk or the network may recover.
+
+    So what the job has done is kept, and the same command continues it.
+    """
 
 
 def first_line(error: BaseException) -> str:

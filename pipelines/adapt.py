@@ -21,7 +21,7 @@ from typing import Any
 
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_files import load_pooling_config
-from cotbert_core.errors import UserError
+from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
@@ -55,7 +55,6 @@ from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
-from pipelines.reading.read_error import ReadError
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cotbert_core.errors import UserError, first_line
+from cotbert_core.errors import ReadError, UserError, first_line
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, ShortRow, Unusable
 from pipelines.reading.documents import document_id, has_no_value, is_tagged
@@ -23,7 +23,6 @@ from pipelines.reading.ids import as_id
 from pipelines.reading.locations import is_uri
 from pipelines.reading.lost_rows import HARMLESS
 from pipelines.reading.pieces import Piece
-from pipelines.reading.read_error import ReadError
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.wrapped_lines import paragraphs_of
 

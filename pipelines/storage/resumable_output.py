@@ -24,10 +24,9 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from cotbert_core import __version__
-from cotbert_core.errors import UserError
+from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
-from pipelines.reading.read_error import ReadError
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
 from pipelines.storage.output_folder import CONTINUE, QUEUE_FILES, RUN_FILE, changed_settings

@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from filelock import _unix
 
-from cotbert_core.errors import UserError
-from pipelines.reading.read_error import ReadError
+from cotbert_core.errors import ReadError, UserError
 from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
 
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import write_json
 from pipelines import adapt as job
 from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inputs
@@ -16,7 +16,6 @@ from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
 from pipelines.options.shared import MODEL_ALONE
 from pipelines.prepare import check_input
-from pipelines.reading.read_error import ReadError
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
 
