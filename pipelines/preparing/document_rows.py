@@ -124,7 +124,8 @@ def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
 def kept_places(places: Sequence[Path], keep: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (positions, PLACE) of the rows that stay, in chunks."""
     for start, some in place_chunks(places):
-        stays = np.flatnonzero(duplicates.kept(keep, start, start + len(some)))
+        flags = duplicates.read_flags(keep, start, start + len(some))
+        stays = np.flatnonzero(flags == duplicates.KEPT)
         yield stays + start, some[stays]
 
 

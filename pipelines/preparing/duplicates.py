@@ -117,12 +117,6 @@ def create(keep: Path, rows: int) -> np.ndarray:
     return flags
 
 
-def kept(keep: Path, start: int, stop: int) -> np.ndarray:
-    """Return (stop - start,) bool: whether each row from `start` to `stop` stays."""
-    stays: np.ndarray = read_flags(keep, start, stop) == KEPT
-    return stays
-
-
 def read_flags(keep: Path, start: int, stop: int) -> np.ndarray:
     """Return (stop - start,) uint8, the flags of the rows from `start` to `stop`."""
     return np.fromfile(keep, np.uint8, stop - start, offset=start)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.preparing import buckets, duplicates
-from pipelines.preparing.duplicates import chunks, keep_sample, kept, mark_first
+from pipelines.preparing.duplicates import chunks, keep_sample, mark_first, read_flags
 
 
 def shards(folder, sizes, distinct, seed=0):
@@ -47,7 +47,7 @@ def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_rec
     files, ids = shards(tmp_path, sizes, distinct=60)
     count = mark_first(files, tmp_path / "keep", tmp_path)
     expected = first_by_set(ids)
-    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
+    assert read_flags(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert count == sum(expected) == len(set(ids))
     assert not list(tmp_path.glob("records-*"))
     if len(ids) > 100:
@@ -72,7 +72,7 @@ def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
     monkeypatch.setattr(buckets, "MOST_BUCKETS", 8)
     mark_first(files, tmp_path / "keep", tmp_path)
     assert len(sizes) == 32 + 8
-    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == first_by_set(ids)
+    assert read_flags(tmp_path / "keep", 0, len(ids)).tolist() == first_by_set(ids)
 
 
 @pytest.mark.parametrize("count", [1, 17, 59, 60, 1000])
@@ -88,6 +88,6 @@ def test_a_sample_holds_the_first_ids_in_its_order(
     left = keep_sample(partial(chunks, files), tmp_path / "keep", count, tmp_path)
     sampled = set(sorted(set(ids), key=lambda i: i * int(duplicates._ODD) % (1 << 63))[:count])
     expected = [first and i in sampled for first, i in zip(first_by_set(ids), ids, strict=True)]
-    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
+    assert read_flags(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert left == len(sampled)
     assert not list(tmp_path.glob("records-*"))

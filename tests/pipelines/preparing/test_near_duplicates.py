@@ -9,7 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.preparing import buckets, near_duplicates
-from pipelines.preparing.duplicates import kept, mark_first
+from pipelines.preparing.duplicates import mark_first, read_flags
 from pipelines.preparing.near_duplicates import NearDuplicates, band_rows, estimate, signatures
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.shard_tasks import row_id
@@ -101,7 +101,7 @@ def search(folder, texts, similarity, shards):
         signatures(some, band_rows(similarity)).tofile(near_file)
     mark_first(ids, folder / "keep", folder)
     dropped = NearDuplicates(ids, near, folder / "keep", similarity).drop(folder)
-    stays = kept(folder / "keep", 0, len(texts))
+    stays = read_flags(folder / "keep", 0, len(texts))
     assert not list(folder.glob("records-*"))
     return [t for t, k in zip(texts, stays, strict=True) if k], dropped
 
