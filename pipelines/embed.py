@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.tracking import resumable_run
 from pipelines.runtime.polling import polled
-from pipelines.runtime.progress import Progress, say
+from pipelines.runtime.progress import Progress, say, say_warnings
 from pipelines.runtime.ray_session import ray_runs, ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers, runs_alone
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -97,11 +97,9 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     ledger = BlockLedger(work.scratch)
     if work.before:
         say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
-    notes = found_notes(job.plan, cleaned="markup" in job.options.clean)
-    _say_warnings(notes)
+    warnings = say_warnings(found_notes(job.plan, cleaned="markup" in job.options.clean))
     workers = _embed_blocks(job, work, ledger)
-    lost = ledger.lost_rows(job.plan).warnings()
-    _say_warnings(lost)
+    warnings += say_warnings(ledger.lost_rows(job.plan).warnings())
     if not ledger.counts["rows"]:
         shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping
         raise UserError(
@@ -117,10 +115,9 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         vocabulary, precisions = share_of_earlier(job.earlier, ledger.counts["taken_over"])
         ledger.counts.update(vocabulary)
         ledger.precisions |= precisions
-    unfit = vocabulary_warnings(ledger.counts, Path(job.options.model).name)
-    unfit += precision_warnings(ledger.precisions)
-    _say_warnings(unfit)
-    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost, *unfit], update)
+    warnings += say_warnings(vocabulary_warnings(ledger.counts, Path(job.options.model).name))
+    warnings += say_warnings(precision_warnings(ledger.precisions))
+    made = manifest(job.options, job.plan, job.metadata, ledger, warnings, update)
     write_json(work.output / MANIFEST_FILE, made)
     done = result(ledger, job.storage.dimension, workers, time.monotonic() - started)
     return done | (update or {})
@@ -184,11 +181,6 @@ def _shown_progress(plan: ReadPlan, ledger: BlockLedger) -> Iterator[None]:
         yield
     if progress.total is None:
         show(always=True)
-
-
-def _say_warnings(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        say(f"warning: {warning}")
 
 
 def _write_skipped(ledger: BlockLedger, path: Path) -> None:

@@ -42,7 +42,7 @@ from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.recording.tracking import resumable_run
 from pipelines.runtime.ending import REPORT_FILE
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, say_warnings
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import runs_alone
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -170,9 +170,9 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     from pipelines.preparing.report import write_corpus_report  # it imports matplotlib
 
     options, plan = job.options, job.plan
-    warnings = _shown(found_notes(plan, cleaned="markup" in options.clean.steps))
+    warnings = say_warnings(found_notes(plan, cleaned="markup" in options.clean.steps))
     first_pass = driver.read_shards(plan, job.stamps, job.rules, work)
-    warnings += _shown(first_pass.lost.warnings())
+    warnings += say_warnings(first_pass.lost.warnings())
     counts = first_pass.counts
     counts += driver.choose_rows(len(plan.shards), options, work)
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
@@ -180,18 +180,11 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
         raise UserError(
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
-    warnings += _shown(vocabulary_warnings(counts, Path(options.encoder).name))
+    warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
     documents = finish_documents(options, counts, work)
-    warnings += _shown(documents.warnings)
+    warnings += say_warnings(documents.warnings)
     manifest = corpus_manifest(job, first_pass, counts, documents, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
     write_corpus_report(work.output / REPORT_FILE, manifest, lengths, documents.sizes)
     return manifest
-
-
-def _shown(warnings: list[str]) -> list[str]:
-    """Show warnings and return them."""
-    for warning in warnings:
-        say(f"warning: {warning}")
-    return warnings

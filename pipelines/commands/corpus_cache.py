@@ -13,7 +13,7 @@ from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.reading import sources
 from pipelines.reading.data_folder import DATA_FOLDER
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, say_warnings
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
 from pipelines.storage.output_folder import check_writable
 from pipelines.storage.paths import cache_folder
@@ -55,8 +55,7 @@ def open_or_prepare(
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")
         found = Corpus.open(folder)
-        for warning in found.manifest.get("warnings", ()):
-            say(f"warning: {warning}")
+        say_warnings(found.manifest.get("warnings", []))
         return found
     try:
         check_writable(folder)

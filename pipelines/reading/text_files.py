@@ -16,7 +16,7 @@ from pipelines.reading import readers, sources
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say_warnings
 
 # Maximum characters of all sentences, which must fit in memory: about 10 million sentences. A
 # compressed file may expand to a thousand times its size.
@@ -71,8 +71,7 @@ def read_pieces(plan: ReadPlan, cleaned: bool = False) -> Iterator[Piece]:
             count_lost(piece.faults, counts)
             yield piece
         lost.add(shard, counts)
-    for warning in (*found_notes(plan, cleaned), *lost.warnings()):
-        say(f"warning: {warning}")
+    say_warnings([*found_notes(plan, cleaned), *lost.warnings()])
 
 
 def sample(sentences: list[str], count: int) -> list[str]:

@@ -103,6 +103,13 @@ def say(line: object) -> None:
     print(printable(redact(line)), file=sys.stderr, flush=True)
 
 
+def say_warnings(warnings: list[str]) -> list[str]:
+    """Print warnings as messages, and return them."""
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return warnings
+
+
 @contextmanager
 def shown_warnings() -> Iterator[None]:
     """Print the warnings of the block as messages, after it."""
