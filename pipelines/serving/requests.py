@@ -16,8 +16,6 @@ from pipelines.reading.readers import MOST_CHARACTERS
 Encoding = Literal["float", "base64"]
 FIELDS = ("input", "model", "encoding_format", "dimensions", "input_type", "user")
 INPUT_TYPES = ("document", "query")
-# The `type` of an error in OpenAI's answers, by HTTP status.
-ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class RequestError(Exception):
@@ -31,8 +29,9 @@ class RequestError(Exception):
 
     def body(self) -> dict[str, Any]:
         """Return the error in OpenAI's format."""
-        usual = "server_error" if self.status >= 500 else "invalid_request_error"
-        kind = ERROR_TYPES.get(self.status, usual)
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        if self.status == 401:
+            kind = "authentication_error"
         error = {"message": self.message, "type": kind, "param": self.field, "code": self.code}
         return {"error": error}
 
