@@ -10,16 +10,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines.cleaning.languages import drop_language
+from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.steps import UNK
 from pipelines.reading.bad_rows import PREFIXES
-
-if TYPE_CHECKING:
-    from pipelines.cleaning.options import CleanOptions
 
 Rule = Callable[[str], str | None]
 
