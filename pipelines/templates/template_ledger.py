@@ -44,15 +44,14 @@ class TemplateLedger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows: list[dict[str, Any]] = []
-        self._scores: dict[str, float | None] = {}
+        self._scores: dict[str, float] = {}
 
     def __contains__(self, template: str) -> bool:
         return template in self._scores
 
     def __getitem__(self, template: str) -> float:
         """Return a template's score, -inf for a template without a valid score."""
-        value = self._scores[template]
-        return -math.inf if value is None else float(value)
+        return self._scores[template]
 
     def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
         """Write a score to disk and return its row."""
@@ -67,7 +66,7 @@ class TemplateLedger:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.rows.append(row)
-        self._scores[template] = row["spearman"]
+        self._scores[template] = _rank(row)
         return row
 
 
