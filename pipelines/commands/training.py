@@ -82,13 +82,13 @@ class CorpusOptions:
 
     def settings(self, recipe: str) -> TrainSettings:
         """Return a recipe's settings with the overrides; a UserError lists every invalid one."""
-        from pipelines.reading.assignments import warn_once
         from pipelines.recipes import settings_for
+        from pipelines.runtime.progress import say_once
 
         settings = settings_for(recipe, self.config, self.assignments, self._flags)
         if "epochs" in self.changed and settings.max_steps is not None:
-            warn_once(
-                f"epochs is {settings.epochs} and has no effect, because max_steps is "
+            say_once(
+                f"warning: epochs is {settings.epochs} and has no effect, because max_steps is "
                 f"{settings.max_steps:,}: to train for epochs, give --set max_steps=null and "
                 "no --steps"
             )

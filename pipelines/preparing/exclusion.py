@@ -23,8 +23,8 @@ from cotbert_core.errors import UserError
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, wide_encoding
-from pipelines.reading.locations import is_hidden, leading_out, say_once, suffixes
-from pipelines.runtime.progress import say
+from pipelines.reading.locations import is_hidden, leading_out, suffixes
+from pipelines.runtime.progress import say, say_once
 
 HIT = "hit."
 # Many of SentEval's files have no suffix.

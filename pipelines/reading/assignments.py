@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import yaml
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten_values, rename_notes, with_current_names
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say_once
 
 
 def assigned(assignments: Sequence[str]) -> dict[str, Any]:
@@ -37,13 +36,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _current(values: dict[str, Any]) -> dict[str, Any]:
     for note in rename_notes(values):
-        warn_once(note)
+        say_once(f"warning: {note}")
     return with_current_names(values)
-
-
-@cache
-def warn_once(note: str) -> None:
-    say(f"warning: {note}")
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -30,7 +30,7 @@ from pipelines.reading.data_folder import (
 )
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.own_output import is_output, without_output
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say_once
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -147,12 +147,6 @@ def is_hidden(path: str, folder: str) -> bool:
     """Return whether a file, or a folder in which it lies below this one, begins with a dot: an
     editor's checkpoint, or what macOS keeps beside a file."""
     return "/." in path[len(folder) :]
-
-
-@lru_cache
-def say_once(message: str) -> None:
-    """Show a message once per process, since jobs plan the same input more than once."""
-    say(message)
 
 
 def leading_out(item: str, paths: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard, names_of
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
+from pipelines.runtime.progress import say_once
 
 
 def plan(
@@ -217,7 +218,7 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     pages = {name for name in found if locations.suffixes(name)[0] in ABOUT_DATA}
     if not pages or all(kind_of(name) == "txt" for name in found):
         return found, others
-    locations.say_once(
+    say_once(
         f"note: the md and rst files in {item!r} ({len(pages):,}) are not read beside data files: "
         "name them to read them"
     )

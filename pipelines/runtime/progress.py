@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import compress
 from typing import TextIO
 
@@ -101,6 +102,12 @@ def say(line: object) -> None:
         return
     _erase_progress()
     print(printable(redact(line)), file=sys.stderr, flush=True)
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print a message once per process, since jobs read and plan the same input more than once."""
+    say(line)
 
 
 def say_warnings(warnings: list[str]) -> list[str]:

@@ -11,8 +11,8 @@ from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.cli import main
 from pipelines.commands.training import CorpusOptions
-from pipelines.reading.assignments import warn_once
 from pipelines.recipes import RECIPES, changed_paths, settings_for
+from pipelines.runtime.progress import say_once
 
 # What the papers publish, as assignments that change nothing of the recipe.
 COT_BERT = (
@@ -183,7 +183,7 @@ def test_the_command_lists_recipes_and_prints_one(capsys):
 
 
 def test_former_names_of_settings_work_in_files_and_assignments(tmp_path, capfd):
-    warn_once.cache_clear()
+    say_once.cache_clear()
     made = settings("shuffle_rows=512", config=yaml_file(tmp_path, "chunk_size: 64"))
     assert (made.mini_batch_size, made.shuffle_buffer_rows) == (64, 512)
     stderr = capfd.readouterr().err

@@ -6,14 +6,14 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.preparing.exclusion import key, read_exclusion
-from pipelines.reading import locations
 from pipelines.reading.sources import plan
+from pipelines.runtime.progress import say_once
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A file, a link to it, and links to a file outside."""
-    locations.say_once.cache_clear()
+    say_once.cache_clear()
     outside, folder = tmp_path / "outside", tmp_path / "in"
     outside.mkdir()
     folder.mkdir()
