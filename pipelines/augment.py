@@ -114,9 +114,9 @@ def _plan(
 ) -> PartPlan:
     parts = corpus.parts()
     return PartPlan(
-        str(parts[0].parent),
-        str(make_data_folder(work.output)),
-        str(work.scratch),
+        parts[0].parent,
+        make_data_folder(work.output),
+        work.scratch,
         tuple(path.name for path in parts),
         tokenizer.json,
         corpus.manifest["max_length"],
@@ -132,7 +132,7 @@ def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     unfinished = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
-    rows = sum(pq.read_metadata(Path(plan.corpus) / name).num_rows for name in plan.names)
+    rows = sum(pq.read_metadata(plan.corpus / name).num_rows for name in plan.names)
     meter = Meter(rows, before)
     job.run(plan, unfinished, meter.add)
     return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh

@@ -50,9 +50,9 @@ class PartPlan:
     whether a language model writes the rewrites. documents: whether the corpus has documents.
     """
 
-    corpus: str
-    output: str
-    scratch: str
+    corpus: Path
+    output: Path
+    scratch: Path
     names: tuple[str, ...]
     tokenizer_json: str
     max_length: int
@@ -61,13 +61,13 @@ class PartPlan:
     documents: bool = False
 
     def ledger(self, name: str) -> Path:
-        return Path(self.scratch) / f"{Path(name).stem}.jsonl"
+        return self.scratch / f"{Path(name).stem}.jsonl"
 
     def counts(self, name: str) -> Path:
-        return Path(self.scratch) / f"{Path(name).stem}.counts.json"
+        return self.scratch / f"{Path(name).stem}.counts.json"
 
     def is_finished(self, name: str) -> bool:
-        return (Path(self.output) / name).is_file()
+        return (self.output / name).is_file()
 
 
 def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, report: Report) -> bool:
@@ -76,14 +76,14 @@ def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, report: Report) 
     report: called with numbers of stored rewrites.
     """
     columns = ["id", "text", "input_ids", *(PLACES if plan.documents else ())]
-    table = read_table(Path(plan.corpus) / name, columns)
+    table = read_table(plan.corpus / name, columns)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, report)
         if any(number not in ledger.rows for number in texts):
             return False
         part, summary = with_rewrites(plan, table, ledger.rows)
-        with atomic_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
+        with atomic_file(plan.output / name, plan.scratch) as partial:
             pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
             write_json(plan.counts(name), summary)
     return True

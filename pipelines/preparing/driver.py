@@ -74,7 +74,7 @@ def read_shards(
     finished_bytes = sum(sizes[number] for number in done)
     progress = Progress("prepare", sum(sizes), "bytes read")
     progress.start_at(finished_bytes)
-    task = ReadShard(plan, numbers, str(work.scratch), rules)
+    task = ReadShard(plan, numbers, work.scratch, rules)
     for row in map_shards(task, len(numbers)):
         first_pass.add(row["number"], row["counts"])
         finished_bytes += sizes[row["number"]]
@@ -164,8 +164,8 @@ def write_parts(
         tokenizer.json,
         options.max_length,
         options.clean,
-        str(work.scratch),
-        str(make_data_folder(work.output)),
+        work.scratch,
+        make_data_folder(work.output),
         groups,
         numbers,
         placed=options.documents is not None or options.hold_out is not None,

@@ -103,8 +103,8 @@ class WritePart:
     tokenizer_json: str
     max_length: int
     bounds: CleanOptions
-    scratch: str
-    output: str
+    scratch: Path
+    output: Path
     groups: tuple[tuple[RowRange, ...], ...]
     numbers: tuple[int, ...]
     placed: bool = False
@@ -115,36 +115,35 @@ class WritePart:
         number = self.numbers[int(row["id"])]
         tokenizer = PlainTokenizer(self.tokenizer_json)
         counts: Counter[str] = Counter()
-        name, scratch = f"part-{number:06}", Path(self.scratch)
+        name = f"part-{number:06}"
         held: list[pa.Table] = []
         tables = (
             self._tokenized(tokenizer, rows, counts)
             for rows in self._rows(self.groups[number], held)
         )
-        with atomic_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
+        with atomic_file(self.output / f"{name}.parquet", self.scratch) as partial:
             write_row_groups(tables, partial)
         if held:
             counts[f"{DROPPED}held_out"] += sum(map(len, held))
-            with atomic_file(scratch / f"{name}.held", scratch) as partial:
+            with atomic_file(self.scratch / f"{name}.held", self.scratch) as partial:
                 pq.write_table(pa.concat_tables(held), partial)
-        write_json_atomic(scratch / f"{name}.json", counts)
+        write_json_atomic(self.scratch / f"{name}.json", counts)
         return {"counts": counts}
 
     def _rows(self, group: tuple[RowRange, ...], held: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield batches of kept rows (ids, texts, places); append held-out rows to `held`."""
-        scratch = Path(self.scratch)
         for rows in group:
             last = rows.position + rows.stop - rows.start
-            flags = read_flags(scratch / KEEP_FILE, rows.position, last)
-            ids = np.memmap(shard_file(scratch, rows.shard, "ids"), np.int64, "r")
-            texts = shard_file(scratch, rows.shard, "parquet")
+            flags = read_flags(self.scratch / KEEP_FILE, rows.position, last)
+            ids = np.memmap(shard_file(self.scratch, rows.shard, "ids"), np.int64, "r")
+            texts = shard_file(self.scratch, rows.shard, "parquet")
             for first, batch in _row_groups(texts, rows.start, rows.stop):
                 begin, end = first, first + len(batch)
                 whole = pa.RecordBatch.from_arrays(
                     [pa.array(ids[begin:end]), *batch.columns], ["id", *batch.schema.names]
                 )
                 if self.placed:
-                    whole = _with_places(whole, read_places(scratch, rows.shard, begin, end))
+                    whole = _with_places(whole, read_places(self.scratch, rows.shard, begin, end))
                 here = flags[begin - rows.start : end - rows.start]
                 if (here > KEPT).any():
                     held.append(_held_rows(whole, here))

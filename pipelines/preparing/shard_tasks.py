@@ -47,7 +47,7 @@ class ReadShard:
 
     plan: ReadPlan
     numbers: tuple[int, ...]
-    scratch: str
+    scratch: Path
     rules: Rules
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -55,8 +55,7 @@ class ReadShard:
         counts: Counter[str] = Counter()
         unusable: Counter[str] = Counter()
         names = text_columns(self.plan.columns)
-        scratch = Path(self.scratch)
-        shard, rules = self.plan.shards[number], self.rules
+        shard, rules, scratch = self.plan.shards[number], self.rules, self.scratch
         placed = self.plan.documents is not None or rules.words
         placing = Placing(shard, self.plan, rules.words) if placed else None
         with scratch_writer(scratch, number, names, rules.near_duplicates, placed) as writer:

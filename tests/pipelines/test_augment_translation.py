@@ -162,10 +162,9 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
     def write(folder, batches):
         """The part, or what is kept of it when the job is stopped after so many batches."""
         (tmp_path / folder / "scratch").mkdir(parents=True, exist_ok=True)
-        places = [str(path) for path in (corpus / "data", tmp_path / folder)]
-        scratch = f"{tmp_path / folder}/scratch"
+        places = (corpus / "data", tmp_path / folder, tmp_path / folder / "scratch")
         settings = (Path(tokenizer).read_text(), 32, Limits(), False)
-        plan = PartPlan(*places, scratch, (name,), *settings)
+        plan = PartPlan(*places, (name,), *settings)
         reported = []
 
         def tell(rows):

@@ -105,7 +105,7 @@ ROWS = [
 def test_a_part_without_rows_stays_one(bert_folder):
     """The last part of a corpus has none if token bounds drop them all."""
     tokenizer = Path(bert_folder, "tokenizer.json").read_text()
-    plan = PartPlan("", "", "", (), tokenizer, 8, Limits(), by_model=True)
+    plan = PartPlan(Path(), Path(), Path(), (), tokenizer, 8, Limits(), by_model=True)
     none = Ragged.from_lists([])
     table = corpus_table(pa.array([], pa.int64()), [pa.array([], pa.string())], [none])
     part, summary = with_rewrites(plan, table, {})
