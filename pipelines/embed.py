@@ -28,6 +28,7 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import read_embeddings
 from pipelines.embedding.update import earlier_rows, finish_update, share_of_earlier
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
+from pipelines.reading.bad_rows import reasons_of
 from pipelines.reading.data_folder import DIGESTS_FOLDER, SKIPPED_FILE, make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
@@ -103,8 +104,8 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     if not ledger.counts["rows"]:
         shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping
         raise UserError(
-            f"none of {ledger.counts['read']} rows can be embedded ({ledger.reasons()}): give "
-            "input with text"
+            f"none of {ledger.counts['read']} rows can be embedded "
+            f"({reasons_of(ledger.skipped)}): give input with text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
     update = None

@@ -25,18 +25,13 @@ from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
 from pipelines.preparing.document_summary import finish_documents
 from pipelines.preparing.exclusion import read_exclusion
-from pipelines.preparing.manifest import (
-    CorpusJob,
-    cleaning,
-    corpus_manifest,
-    corpus_result,
-    reasons,
-)
+from pipelines.preparing.manifest import CorpusJob, cleaning, corpus_manifest, corpus_result
 from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.scratch_files import LENGTH
+from pipelines.preparing.scratch_files import DROPPED, LENGTH
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources
+from pipelines.reading.bad_rows import reasons_of, with_prefix
 from pipelines.reading.documents import check_documents
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
@@ -177,8 +172,9 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     counts += driver.choose_rows(len(plan.shards), options, work)
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
     if not counts["rows"]:
+        reasons = reasons_of(with_prefix(counts, DROPPED))
         raise UserError(
-            f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
+            f"nothing is left of {counts['read']} rows ({reasons}): give input with text"
         )
     warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
     documents = finish_documents(options, counts, work)

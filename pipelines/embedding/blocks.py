@@ -15,7 +15,7 @@ from typing import Any
 
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
-from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt
+from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt, with_prefix
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 from pipelines.storage.resumable_output import write_json_atomic
@@ -138,11 +138,7 @@ class BlockLedger:
     @property
     def skipped(self) -> dict[str, int]:
         """The number of rows without a vector for each reason."""
-        named = ((k, n) for k, n in sorted(self.counts.items()) if k.startswith(SKIPPED))
-        return {k.removeprefix(SKIPPED): n for k, n in named}
-
-    def reasons(self) -> str:
-        return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"
+        return with_prefix(self.counts, SKIPPED)
 
     def lost_rows(self, plan: ReadPlan) -> LostRows:
         """Return the unusable rows of each file, and those with fewer cells than its header."""

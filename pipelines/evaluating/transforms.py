@@ -15,6 +15,7 @@ from cotbert_core.readouts.flow import check_flow_sample
 from cotbert_core.readouts.whitening import check_sample
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import OpenReadout, given_transforms
+from pipelines.reading.bad_rows import reasons_of
 from pipelines.reading.text_files import read_texts
 from pipelines.runtime.progress import say
 
@@ -34,8 +35,7 @@ def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list
         return None if name is None else list(sentences)
     texts = read_texts(name, encoding=options.encoding)
     if texts.dropped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in texts.dropped.items())
-        say(f"warning: {name}: {texts.read} rows read, dropped: {reasons}")
+        say(f"warning: {name}: {texts.read} rows read, dropped: {reasons_of(texts.dropped)}")
     return list(dict.fromkeys(texts.sentences))
 
 

@@ -18,6 +18,7 @@ from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.scratch_files import CHANGED, DROPPED
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading import sources
+from pipelines.reading.bad_rows import with_prefix
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
 
@@ -56,8 +57,8 @@ def corpus_manifest(
         "rows_read": counts["read"],
         "rows": counts["rows"],
         "added": counts["added"],
-        "changed": _named(counts, CHANGED),
-        "dropped": _named(counts, DROPPED),
+        "changed": with_prefix(counts, CHANGED),
+        "dropped": with_prefix(counts, DROPPED),
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
         **documents.entries,
@@ -110,18 +111,6 @@ def corpus_result(
         "sentences_per_second": round(fresh / seconds, 1),
         "mlflow_run_id": run_id,
     }
-
-
-def reasons(counts: Counter[str]) -> str:
-    """Return the numbers of dropped rows as text, such as "3 empty, 1 too_long"."""
-    dropped = _named(counts, DROPPED)
-    return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
-
-
-def _named(counts: Counter[str], kind: str) -> dict[str, int]:
-    """Return the counts above 0 whose keys begin with `kind`, without that prefix."""
-    named = ((k.removeprefix(kind), n) for k, n in sorted(counts.items()) if k.startswith(kind))
-    return {name: n for name, n in named if n}
 
 
 def cleaning(options: CleanOptions) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pipelines.preparing.exclusion import Exclusion, not_excluded
 from pipelines.preparing.placing import Placing
 from pipelines.preparing.scratch_files import CHANGED, DROPPED, scratch_writer, shard_file
 from pipelines.preparing.token_bounds import EarlyBounds
+from pipelines.reading.bad_rows import reasons_of
 from pipelines.reading.documents import document_id
 from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
 from pipelines.reading.pieces import Piece
@@ -101,9 +102,8 @@ class ReadShard:
             shard, first = self.plan.shards[number], counts.get(f"{FIRST}invalid_utf8")
             advice = f"; rows that {encoding_advice(shard, first)}" if first else ""
             raise UserError(
-                f"{shard.path!r} has rows that cannot be read "
-                f"({', '.join(f'{n} {k}' for k, n in bad.items())}): correct or drop them, with "
-                f"--on-invalid drop{advice}"
+                f"{shard.path!r} has rows that cannot be read ({reasons_of(bad)}): correct or drop "
+                f"them, with --on-invalid drop{advice}"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,3 +62,14 @@ def excerpt(found: Any) -> str:
         found = found[: 4 * SHOWN_CHARACTERS].decode("utf-8", "replace")
     text = found if isinstance(found, str) else str(found)
     return text[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+
+
+def with_prefix(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """Return the counts above 0 whose keys begin with a prefix, sorted, by the rest of the key."""
+    named = ((k.removeprefix(prefix), n) for k, n in sorted(counts.items()) if k.startswith(prefix))
+    return {name: n for name, n in named if n}
+
+
+def reasons_of(dropped: Mapping[str, int]) -> str:
+    """Return numbers of dropped rows by reason as text, such as "3 empty, 1 too_long"."""
+    return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"

@@ -13,6 +13,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from pipelines.reading import readers, sources
+from pipelines.reading.bad_rows import reasons_of
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
@@ -51,9 +52,9 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
         read += piece.read
         dropped += piece.dropped
     if not sentences:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(
-            f"corpus {corpus!r} has no text ({read} rows: {reasons}): give a corpus with text"
+            f"corpus {corpus!r} has no text ({read} rows: {reasons_of(dropped)}): give a corpus "
+            "with text"
         )
     return PlainTexts(sentences, read, dict(dropped))
 
