@@ -27,7 +27,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import HIDDEN, SHORTEST_SECRET, SHORTEST_TOKEN, redact
 from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
-LONGEST_WAIT = 60.0
+# Seconds before the first retry, and the most before any retry.
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 CHECK_SECONDS = 20.0
 # Upper limit for Retry-After, with which an endpoint may request a delay of hours.
 LONGEST_RETRY_AFTER = 600.0
@@ -127,8 +128,8 @@ class ChatEndpoint:
             self.options.retries,
             status_forcelist=RETRIED,
             allowed_methods=None,
-            backoff_factor=self.options.first_wait,
-            backoff_jitter=self.options.first_wait,
+            backoff_factor=FIRST_WAIT,
+            backoff_jitter=FIRST_WAIT,
             backoff_max=LONGEST_WAIT,
         )
         self._session = requests.Session()

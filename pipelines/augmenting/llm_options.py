@@ -39,10 +39,7 @@ def read_prompt(path: Path) -> str:
 
 @dataclass(frozen=True)
 class LlmRewriting:
-    """Send one request per sentence to an endpoint with OpenAI's chat completions API.
-
-    first_wait: seconds before the first retry.
-    """
+    """Send one request per sentence to an endpoint with OpenAI's chat completions API."""
 
     name: ClassVar[str] = "llm"
     # The options that determine the rewrites; others may change when a job is continued.
@@ -126,7 +123,6 @@ class LlmRewriting:
     on_failure: Annotated[
         OnFailure, Option("keep a sentence without a usable answer as it is, or stop the job")
     ] = "keep"
-    first_wait: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -137,6 +133,6 @@ class LlmRewriting:
             raise unknown("on_failure", self.on_failure, get_args(OnFailure))
         at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")
         at_least(self, 0, "retries", "temperature", "price_in", "price_out")
-        above(self, 0, "requests_per_minute", "timeout", "first_wait")
+        above(self, 0, "requests_per_minute", "timeout")
         if (self.price_in is None) != (self.price_out is None):
             raise UserError("only one of price_in and price_out is given: give both or neither")

@@ -10,6 +10,7 @@ import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 
 from cotbert_core.errors import UserError
+from pipelines.augmenting import chat_endpoint
 from pipelines.augmenting.chat_endpoint import (
     ChatEndpoint,
     RateLimiter,
@@ -29,10 +30,11 @@ TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(chat_endpoint, "FIRST_WAIT", 0.01)
 
 
 def options(server, **changes):
-    small = {"concurrency": 4, "first_wait": 0.01, "timeout": 5.0, "retries": 3}
+    small = {"concurrency": 4, "timeout": 5.0, "retries": 3}
     return LlmRewriting("a-model", PROMPT, server.url, **{**small, **changes})
 
 
