@@ -53,9 +53,4 @@ def text_id_in_rows(rows: Iterable[Sequence[str]], place: int) -> str | None:
 def text_id_in_lines(lines: Iterable[bytes | None], column: str) -> str | None:
     """Return the first id in the first JSON lines that is text, or a number beyond int64."""
     values = (row.get(column) for row in json_objects(islice(lines, SAMPLED_ROWS)))
-    return next((str(v) for v in values if isinstance(v, str) or _is_large(v)), None)
-
-
-def _is_large(value: Any) -> bool:
-    """Return whether a value is a whole number beyond int64."""
-    return type(value) is int and as_id(value, INT64) is None
+    return next((str(v) for v in values if type(v) in (str, int) and as_id(v, INT64) is None), None)
