@@ -22,9 +22,8 @@ from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, check_types, open_earlier
-from pipelines.reading import hub_datasets, pieces, sources
+from pipelines.reading import pieces, sources
 from pipelines.reading.file_shards import join_small_files
-from pipelines.reading.formats import kind_of
 from pipelines.reading.manifests import EACH_ROW
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
@@ -39,10 +38,6 @@ from pipelines.storage.resumable_output import versions
 # of a worker into step: a device of 6,500 rows a second was busy for 82 % of the time, instead of
 # 96 % (benchmarks/sleeping_device.py).
 SHARD_BYTES = 1 << 19
-
-
-# The kinds of files whose columns have types.
-TYPED = ("parquet", "hub")
 
 
 @dataclass(frozen=True)
@@ -190,27 +185,19 @@ def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
     It is the type in the files if all files have types, otherwise text: csv has no types, and those
     of JSON may change from row to row. Raises UserError if two files disagree.
     """
-    if not plan.keep or not all(kind_of(name) in TYPED for name in plan.files):
+    known = plan.found.types
+    if not plan.keep or not all(name in known for name in plan.files):
         return tuple((column, pa.string()) for column in plan.keep)
-    first = _types(plan, plan.files[0])
-    types = {column: _plain(first[column]) for column in plan.keep}
+    types = {column: _plain(known[plan.files[0]][column]) for column in plan.keep}
     for name in plan.files[1:]:
-        others = _types(plan, name)
         for column, kind in types.items():
-            found = _plain(others[column])
+            found = _plain(known[name][column])
             if found != kind:
                 raise UserError(
                     f"column {column!r} is {kind} in {plan.files[0]!r} and {found} in {name!r}: "
                     "give files with the same type, or leave the column out of --keep"
                 )
     return tuple(types.items())
-
-
-def _types(plan: ReadPlan, name: str) -> dict[str, Any]:
-    """Return the types of the columns of a file, which was opened to plan the reading."""
-    if name in plan.found.types:
-        return plan.found.types[name]
-    return {field.name: field.type for field in hub_datasets.describe(name)[1]}
 
 
 def _plain(kind: Any) -> Any:

@@ -30,7 +30,8 @@ SAMPLED_LINES = 10_000
 
 def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
     """Raise UserError unless text columns have text, dictionaries of text or only nulls, and the id
-    column whole numbers or text."""
+    column whole numbers or text. The types that embeddings depend on are stored in the plan."""
+    plan.found.types[name] = {f.name: f.type for f in schema if f.name in ("id", *plan.keep)}
     for column in plan.texts:
         kind = schema.field(column).type
         if not _is_text(kind):

@@ -52,7 +52,7 @@ class Found:
     UTF-8 though another encoding is given. wrapped: txt files whose lines look wrapped.
     carriage_returns: txt files with carriage returns and no line feeds. text_ids: files whose ids
     are text, each with an example ("" if the column's type is text). types: the types of the column
-    `id` and of the passed-through columns of each Parquet file.
+    `id` and of the passed-through columns of each Parquet file and data set.
     """
 
     markup: list[str] = field(default_factory=list)

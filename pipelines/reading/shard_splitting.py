@@ -187,7 +187,6 @@ def _parquet_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard
     schema = parquet.schema_arrow
     check_columns(name, plan, schema.names)
     check_types(name, plan, schema)
-    plan.found.types[name] = {f.name: f.type for f in schema if f.name in ("id", *plan.keep)}
     for group in range(parquet.num_row_groups):
         rows = parquet.metadata.row_group(group).num_rows
         yield Shard(name, "parquet", group, group + 1, first_row, rows=rows)

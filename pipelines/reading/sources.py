@@ -227,5 +227,5 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
 
 def all_have_integers(plan: ReadPlan) -> bool:
     """Return whether all files are Parquet and have a column `id` with whole numbers of int64."""
-    types = (plan.found.types.get(file, {}) for file in plan.files)
+    types = (plan.found.types[file] if kind_of(file) == "parquet" else {} for file in plan.files)
     return all(columns.fits_int64(one.get("id", pa.null())) for one in types)
