@@ -12,7 +12,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.vocabulary_fit import CHARACTERS, TOKENS, UNKNOWN, WORDS
 from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.options import EmbedOptions
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import READING, ReadPlan
 from pipelines.storage.resumable_output import versions
 
 # The counts of vocabulary_counts, which an update adds to its own.
@@ -43,10 +43,7 @@ def manifest(
         # The formats in which the encoder computed, where the options say "auto".
         "precision": ", ".join(sorted(ledger.precisions)) or options.precision,
         **({"update": dict(update)} if update is not None else {}),
-        **({"encoding": plan.encoding} if plan.encoding else {}),
-        **({"delimiter": plan.delimiter} if plan.delimiter else {}),
-        **({"limit": options.limit} if options.limit else {}),
-        **({"wrapped": True} if options.wrapped else {}),
+        **{k: v for k in READING if (v := getattr(options, k))},
         "inputs": sorted(set(without_credentials(options.inputs))),
         "files": len(plan.files),
         "files_ignored": plan.ignored,

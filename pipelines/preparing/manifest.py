@@ -19,11 +19,8 @@ from pipelines.preparing.scratch_files import CHANGED, DROPPED
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading import sources
 from pipelines.reading.bad_rows import with_prefix
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import READING, ReadPlan
 from pipelines.storage.resumable_output import versions
-
-# Options of reading that the manifest names where they are given.
-READING = ("encoding", "delimiter", "limit", "wrapped")
 
 
 @dataclass(frozen=True)

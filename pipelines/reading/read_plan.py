@@ -15,6 +15,8 @@ WITHOUT_COLUMNS = ("txt", "docstrings", "sick")
 FILE_BITS = 40
 # The option that names the columns whose values are passed through.
 KEEP = "--keep"
+# Options of reading that a manifest names where they are given.
+READING = ("encoding", "delimiter", "limit", "wrapped")
 
 
 @dataclass(frozen=True)
