@@ -16,7 +16,7 @@ import numpy as np
 
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.preparing import document_rows, duplicates
-from pipelines.preparing.hold_out import HoldOut
+from pipelines.preparing.hold_out import mark_held_out
 from pipelines.preparing.near_duplicates import NearDuplicates
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.part_tasks import RowRange, WritePart
@@ -134,15 +134,7 @@ def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> 
         stay = duplicates.keep_sample(keys, keep, options.sample, scratch)
         counts["sampled_out"] = left - stay
     if options.hold_out is not None:
-        by_document = options.documents is not None
-        hold_out = HoldOut(
-            options.hold_out,
-            options.query,
-            by_document,
-            options.hold_out_fewer,
-            options.queries,
-        )
-        counts[f"{DROPPED}held_out"] = hold_out.mark(places, keep, scratch, many)
+        counts[f"{DROPPED}held_out"] = mark_held_out(options, places, keep, scratch, many)
     return counts
 
 

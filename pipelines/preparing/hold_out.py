@@ -8,7 +8,6 @@ input. The keep file has HELD for a held-out row and QUERY for a query.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from cotbert_core.errors import UserError
 from pipelines.preparing.buckets import before_in_group, buckets, starts
 from pipelines.preparing.document_rows import MANY_DOCUMENTS, kept_places
 from pipelines.preparing.duplicates import KEPT
-from pipelines.preparing.options import Query
+from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.placing import WORD
 from pipelines.preparing.scratch_files import place_chunks
 from pipelines.storage.resumable_output import atomic_file
@@ -47,70 +46,64 @@ HELD_SCHEMA = _schema(
 _SCHEMA = _schema(document=pa.int64(), query=pa.string(), target=pa.string(), split=pa.string())
 
 
-@dataclass(frozen=True)
-class HoldOut:
-    """The number of documents (or sentences) to hold out, and how a document's query is chosen."""
+def mark_held_out(
+    options: PrepareOptions, places: Sequence[Path], keep: Path, scratch: Path, many: int
+) -> int:
+    """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
 
-    count: int
-    query: Query
-    by_document: bool
-    fewer: bool = False
-    """Whether `count` is lowered to a tenth of the documents if it is more."""
-    queries: int = 0
-    """The number of queries to choose in all; each document has at least one."""
+    many: number of sentences that were dropped as those of many documents. Returns the number of
+    dropped rows. Raises UserError if there are too few documents.
+    """
+    count = options.hold_out
+    assert count is not None
+    chosen = _choose(count, options, places, keep, scratch)
+    most = chosen.possible // LEAST_DOCUMENTS
+    if count > most:
+        if not options.hold_out_fewer or most < LEAST_HELD_OUT:
+            raise UserError(_too_many(options, chosen.possible, most, many))
+        chosen = _choose(most, options, places, keep, scratch)
+    flags = np.memmap(keep, np.uint8, "r+")
+    flags[np.concatenate(chosen.held)] = HELD
+    flags[np.concatenate(chosen.queries)] = QUERY
+    dropped = _drop_others(places, flags, np.unique(np.concatenate(chosen.sentences)))
+    flags.flush()
+    return dropped
 
-    @property
-    def each(self) -> int:
-        """The maximum number of queries of a document."""
-        return 1 if self.query == "first" else max(1, -(-self.queries // self.count))
 
-    def mark(self, places: Sequence[Path], keep: Path, scratch: Path, many: int = 0) -> int:
-        """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
+def _choose(
+    count: int, options: PrepareOptions, places: Sequence[Path], keep: Path, scratch: Path
+) -> _Documents:
+    """Return `count` documents to hold out, or sentences if there are no documents."""
+    chosen = _Documents(count, options) if options.documents else _Halves(count, options)
+    for records in buckets(chosen.records(places, keep), keep.stat().st_size, scratch):
+        chosen.add(records)
+    return chosen
 
-        many: number of sentences that were dropped as those of many documents. Returns the number
-        of dropped rows. Raises UserError if there are too few documents.
-        """
-        choose = self.choose(places, keep, scratch)
-        most = choose.possible // LEAST_DOCUMENTS
-        if self.count > most:
-            if not self.fewer or most < LEAST_HELD_OUT:
-                raise UserError(self._too_many(choose.possible, most, many))
-            choose = replace(self, count=most).choose(places, keep, scratch)
-        flags = np.memmap(keep, np.uint8, "r+")
-        flags[np.concatenate(choose.held)] = HELD
-        flags[np.concatenate(choose.queries)] = QUERY
-        dropped = _drop_others(places, flags, np.unique(np.concatenate(choose.sentences)))
-        flags.flush()
-        return dropped
 
-    def choose(self, places: Sequence[Path], keep: Path, scratch: Path) -> _Documents:
-        choose = _Documents(self) if self.by_document else _Halves(self)
-        for records in buckets(choose.records(places, keep), keep.stat().st_size, scratch):
-            choose.add(records)
-        return choose
-
-    def _too_many(self, possible: int, most: int, many: int) -> str:
-        what = (
-            f"{possible:,} documents have two different sentences or more, one of them of "
-            f"{QUERY_WORDS} words"
-            if self.by_document
-            else f"{possible:,} sentences have {HALVES_WORDS} words or more"
-        )
-        if many:
-            what += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
-        use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
-        if self.fewer and self.by_document:
-            use += ", or make more of them: --documents paragraph, or --documents none (sentences)"
-        elif self.fewer:
-            use += ", or choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
-        return f"hold_out is {self.count:,} and {what}: {use}"
+def _too_many(options: PrepareOptions, possible: int, most: int, many: int) -> str:
+    what = (
+        f"{possible:,} documents have two different sentences or more, one of them of "
+        f"{QUERY_WORDS} words"
+        if options.documents
+        else f"{possible:,} sentences have {HALVES_WORDS} words or more"
+    )
+    if many:
+        what += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
+    use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
+    if options.hold_out_fewer and options.documents:
+        use += ", or make more of them: --documents paragraph, or --documents none (sentences)"
+    elif options.hold_out_fewer:
+        use += ", or choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
+    return f"hold_out is {options.hold_out:,} and {what}: {use}"
 
 
 class _Documents:
     """The documents with the smallest ids that have a query and a target."""
 
-    def __init__(self, options: HoldOut) -> None:
-        self._left, self._query, self._each = options.count, options.query, options.each
+    def __init__(self, count: int, options: PrepareOptions) -> None:
+        self._left, self._query = count, options.query
+        # The maximum number of queries of a document.
+        self._each = 1 if self._query == "first" else max(1, -(-options.queries // count))
         self.possible = 0
         self._giants = np.empty(0, np.int64)
         self.held: list[np.ndarray] = []
