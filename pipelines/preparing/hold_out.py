@@ -89,12 +89,19 @@ def _too_many(options: PrepareOptions, possible: int, most: int, many: int) -> s
     )
     if many:
         what += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
-    use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
-    if options.hold_out_fewer and options.documents:
-        use += ", or make more of them: --documents paragraph, or --documents none (sentences)"
-    elif options.hold_out_fewer:
-        use += ", or choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
-    return f"hold_out is {options.hold_out:,} and {what}: {use}"
+    if not options.hold_out_fewer:
+        use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
+        return f"hold_out is {options.hold_out:,} and {what}: {use}"
+    other = (
+        "make more of them: --documents paragraph (of txt, md and rst files), or --documents none "
+        "(sentences)"
+        if options.documents
+        else "choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
+    )
+    return (
+        f"{what}, and the score needs {LEAST_DOCUMENTS * LEAST_HELD_OUT}, of which it holds out "
+        f"{LEAST_HELD_OUT}: give more text, or {other}"
+    )
 
 
 class _Documents:

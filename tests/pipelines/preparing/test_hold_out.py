@@ -152,7 +152,7 @@ def test_text_that_gives_no_queries_is_refused_with_what_else_is_possible(
 ):
     (tmp_path / "a.txt").write_text("".join(f"Line {n} has a few words.\n" for n in range(60)))
     clean = CleanOptions(split="en" if by else None)
-    with pytest.raises(UserError, match=f"give more text, or .*{words}"):
+    with pytest.raises(UserError, match=f"^0 .* needs 40, of which .* 4: give .*{words}"):
         made(tmp_path / "a.txt", hold_out=1000, hold_out_fewer=True, documents=by, clean=clean)
 
 
