@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +40,33 @@ PROMPTS = {"query": "query: ", "document": "it's a man: "}
 TEXTS = ["A man is playing the guitar.", "oil", "Two dogs run", "the sentence " * 40]
 
 
-@pytest.fixture
-def prompted(encoder_folder, tmp_path):
-    """Save the encoder as sentence-transformers does; return the folder."""
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory):
+    """Save an encoder with prompts as sentence-transformers does, once for the same arguments;
+    return the folder, which tests leave as it is."""
 
-    def make(default="document", prompts=PROMPTS, limit=24, name="prompted", **pooling):
+    @cache
+    def save(encoder_folder, default, prompts, limit, pooling):
         with no_loading_report():
             first = Transformer(encoder_folder, max_seq_length=limit)
-            modules = [first, Pooling(32, pooling_mode="mean", **pooling), Normalize()]
-            model = SentenceTransformer(modules=modules, prompts=prompts, device="cpu")
+            modules = [first, Pooling(32, pooling_mode="mean", **dict(pooling)), Normalize()]
+            model = SentenceTransformer(modules=modules, prompts=dict(prompts), device="cpu")
         model.default_prompt_name = default
-        model.save(str(tmp_path / name))
-        return str(tmp_path / name)
+        folder = tmp_path_factory.mktemp("prompted")
+        model.save(str(folder), create_model_card=False)
+        return folder
+
+    return save
+
+
+@pytest.fixture
+def prompted(encoder_folder, saved_once, tmp_path):
+    """Make a folder of the test's own as sentence-transformers saves the encoder; return it."""
+
+    def make(default="document", prompts=PROMPTS, limit=24, name="prompted", **pooling):
+        given = (tuple(prompts.items()), limit, tuple(pooling.items()))
+        saved = saved_once(encoder_folder, default, *given)
+        return str(shutil.copytree(saved, tmp_path / name))
 
     return make
 
