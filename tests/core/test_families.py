@@ -40,15 +40,17 @@ FAMILIES = dict.fromkeys(sorted({*SUPPORTED} - {"bert", "roberta"}), SMALL) | {
 }
 
 
-@pytest.fixture(params=FAMILIES)
-def folder(request, bert_folder, tmp_path):
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, bert_folder, tmp_path_factory):
+    """A tiny random encoder of a family, made once for all tests, which only read it."""
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": 0, "initializer_range": 0.2}
     config = AutoConfig.for_model(request.param, **sizes, **FAMILIES.get(request.param, SMALL))
+    place = tmp_path_factory.mktemp("family") / "encoder"
     torch.manual_seed(0)
-    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
-    tokenizer.save_pretrained(tmp_path / "encoder")
-    return str(tmp_path / "encoder")
+    AutoModel.from_config(config).save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return str(place)
 
 
 @pytest.mark.parametrize("folder", ["convbert", "gpt2"], indirect=True)
