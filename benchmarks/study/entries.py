@@ -30,12 +30,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """Entries that are compared on one corpus. seeds: maximum number of seeds."""
+    """Entries that are compared on one corpus."""
 
     name: str
     entries: tuple[Entry, ...]
     corpus: str = SENTENCES
-    seeds: int = 100
 
 
 def _written(value: Any) -> str:
@@ -116,7 +115,6 @@ NOISE = Group(
         *(Entry(DENO, _REST | {"method.layers": n}, f"layers-{n}") for n in (12, 14)),
     ),
     DOCUMENTS,
-    seeds=2,
 )
 _SUPERVISED = (Entry("simcse-supervised"), Entry("promptbert-supervised"))
 SUPERVISED = Group("supervised", _SUPERVISED, TRIPLES)

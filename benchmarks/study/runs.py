@@ -177,10 +177,10 @@ def _rates(study: Study) -> Iterator[Command]:
 
 def _group(study: Study, group: Group) -> Iterator[Command]:
     """Yield the trainings of a group."""
-    seeds = range(min(study.seeds, group.seeds))
     for entry in group.entries:
         changed = Entry(entry.recipe, {**entry.changes, **_given(study, entry)}, entry.label)
-        yield _compare(study, group, [changed], seeds, study.output / group.name / entry.label)
+        folder = study.output / group.name / entry.label
+        yield _compare(study, group, [changed], range(study.seeds), folder)
 
 
 def _given(study: Study, entry: Entry) -> dict[str, Any]:

@@ -230,6 +230,12 @@ def test_a_study_of_one_seed_has_a_page_without_tests_between_methods():
     assert picture(record).startswith("<svg")
 
 
+def test_every_entry_has_five_seeds_on_the_second_encoder():
+    trained = json.loads(RECORDS[1].read_text("utf-8"))["trained"]
+    assert {*trained} == {*LABELS}
+    assert all(entry["seeds"] == [0, 1, 2, 3, 4] for entry in trained.values())
+
+
 def test_the_record_has_fourteen_methods_of_five_seeds():
     trained = json.loads(RECORDS[0].read_text("utf-8"))["trained"]
     methods = [trained[e.label] for e in METHODS.entries if e.label in trained]
