@@ -60,7 +60,7 @@ def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dic
         # MLflow refuses to change a param, and the corpus of a continued job may have been moved.
         params = record if work.before else {"corpus": str(corpus.path), **record}
         about = f"Rewrites the sentences of {corpus.path} by {options.method.name}."
-        with resumable_run(work, "augment", params, None, about) as run:
+        with resumable_run(work, "augment", params, about) as run:
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)

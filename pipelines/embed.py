@@ -74,7 +74,7 @@ def _tracked(job: EmbedJob, work: ResumableOutput, verbose: bool) -> dict[str, A
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     about = f"Embeds {', '.join(job.options.inputs)} by {job.options.model}."
     with (
-        resumable_run(work, "embed", params, None, about) as run,
+        resumable_run(work, "embed", params, about) as run,
         nullcontext() if _runs_alone(job) else ray_session(verbose, work.output),
     ):
         job_result = _run(job, work) | {"mlflow_run_id": run.id}

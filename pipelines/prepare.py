@@ -144,7 +144,7 @@ def _run(
         params.pop("query")
     about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
-        resumable_run(work, "prepare", params, parent, about) as run,
+        resumable_run(work, "prepare", params, about, parent) as run,
         nullcontext()
         if runs_alone(job.stamps, most=FEW_BYTES)
         else ray_session(verbose, work.output),

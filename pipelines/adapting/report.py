@@ -55,7 +55,7 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
 
 
 def _rows_note(options: AdaptOptions) -> list[str]:
-    """Return a note if a document has several rows, of which `embed` makes a vector each."""
+    """Return a note if documents consist of several rows, since `embed` embeds each row."""
     if not options.read_as.startswith(COLUMN):
         return []
     column = options.read_as.removeprefix(COLUMN)

@@ -93,7 +93,11 @@ def tracked_run(
 
 
 def resumable_run(
-    work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None, about: str
+    work: ResumableOutput,
+    job: str,
+    params: Mapping[str, Any],
+    about: str,
+    parent: str | None = None,
 ) -> AbstractContextManager[Run]:
     """Open the MLflow run of a job with a resumable output; a killed job continues the same run."""
     return tracked_run(
