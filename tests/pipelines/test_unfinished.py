@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -11,7 +12,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from filelock import _unix
 
 from cotbert_core.errors import ReadError, UserError
 from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
@@ -154,19 +154,20 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
 
 def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path, monkeypatch):
     """The first one removes its file, and the second one locks a new file and not that one."""
-    lock, refused, attempt = tmp_path / "lock", threading.Event(), _unix.lock_fd_nonblocking
+    lock, refused, flock = tmp_path / "lock", threading.Event(), fcntl.flock
 
-    def attempt_and_report(file):
-        taken = attempt(file)
-        if not taken:
+    def flock_and_report(file, operation):
+        try:
+            flock(file, operation)
+        except BlockingIOError:
             refused.set()
-        return taken
+            raise
 
     def wait_for_it():
         with locked(lock, "it", patience=60):
             return lock.exists()
 
-    monkeypatch.setattr(_unix, "lock_fd_nonblocking", attempt_and_report)
+    monkeypatch.setattr(fcntl, "flock", flock_and_report)
     with ThreadPoolExecutor(1) as pool:
         with locked(lock, "it"):
             waiting = pool.submit(wait_for_it)
@@ -178,7 +179,7 @@ def test_a_file_system_without_locks_is_written_with_a_warning(tmp_path, monkeyp
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(_unix, "lock_fd_nonblocking", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     out = tmp_path / "out"
     with resumable_output(out, RECORD) as work:
         (work.output / "a").write_text("1")
