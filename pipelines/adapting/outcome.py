@@ -31,6 +31,12 @@ OWN_WORDS = {
     PASSAGES: "found first in %, by passages",
     PASSAGES_WITH_KEYWORDS: "found first in %, by passages with keyword search",
 }
+# On 500 questions of TREC SimCSE was better by 6.3 points of 56.2 by the type of the question, and
+# not by halves.
+_OTHER_LABELS = (
+    "Halves tell what a sentence is about. If yours have labels of another kind, such as types of "
+    "questions, a candidate may be better by them: cotbert evaluate --labelled compares them."
+)
 _OF_DOCUMENTS = (WITH_KEYWORDS, PASSAGES, PASSAGES_WITH_KEYWORDS)
 # What is searched with what.
 _FINDS = {
@@ -96,6 +102,8 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what was gained, in words: on the user's documents, beside keyword search, by passages
     if they are long, and on general text."""
     others = [*_keyword_sentence(result), *_passage_sentence(result)]
+    if may_be_better_by_labels(result):
+        others.append(_OTHER_LABELS)
     if result["winner"] != result["chosen"]:
         return [_unconfirmed(result), *others]
     if result["chosen"] == UNTOUCHED:
@@ -109,6 +117,11 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
 def own_text(result: Mapping[str, Any]) -> str:
     """Return what the user's text consists of: DOCUMENTS or SENTENCES."""
     return SENTENCES if result["documents"]["by"] == NO_DOCUMENTS else DOCUMENTS
+
+
+def may_be_better_by_labels(result: Mapping[str, Any]) -> bool:
+    """Return whether the halves of single sentences, which know no other label, rejected all."""
+    return result["chosen"] == UNTOUCHED and own_text(result) == SENTENCES
 
 
 def _nothing_better(result: Mapping[str, Any]) -> str:

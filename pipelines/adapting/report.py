@@ -15,6 +15,7 @@ from pipelines.adapting.outcome import (
     SENTENCES,
     TABLE_HEADER,
     TRIALS_HEADER,
+    may_be_better_by_labels,
     own_text,
     sentences,
     table_rows,
@@ -31,6 +32,7 @@ from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
+from pipelines.tuning.state import ENDED, TRIALS_FOLDER
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
@@ -68,8 +70,9 @@ def _rows_note(options: AdaptOptions) -> list[str]:
 def next_commands(
     result: Mapping[str, Any], options: AdaptOptions, output: Path
 ) -> list[tuple[str | Path, ...]]:
-    """Return the commands that embed the user's rows and search them: by passages and with keywords
-    if they find more. `embed` cannot read docstrings.
+    """Return the commands that embed the user's rows and search them, by passages and with keywords
+    if they find more, and that compares the candidates by labels if halves rejected them. `embed`
+    cannot read docstrings.
     """
     scores = {name: row["after"] for name, row in result["table"].items()}
     best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__)
@@ -81,10 +84,16 @@ def next_commands(
     if best in (PASSAGES, PASSAGES_WITH_KEYWORDS):
         reading += ("--passages", str(PASSAGE_WORDS))
     keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
-    return [
+    commands: list[tuple[str | Path, ...]] = [
         ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
     ]
+    if may_be_better_by_labels(result):
+        trials = [row["name"] for row in result["trials"] if row["status"] in ENDED]
+        models = [output / TRIALS_FOLDER / name / "model" for name in trials]
+        labels = ("--labelled", "YOUR_LABELS.csv", "--label-column", "COLUMN")
+        commands.append(("evaluate", options.encoder, *models, *labels))
+    return commands
 
 
 def _reading(options: AdaptOptions) -> tuple[str, ...]:

@@ -143,9 +143,19 @@ def test_sentences_without_documents_are_said_to_be_searched_by_their_halves():
     assert sentences(made)[0].startswith(start)
     assert table_rows(made)[0][0] == "own sentences, found first in %"
     assert not any("eyword" in sentence for sentence in sentences(made))
-    (nothing,) = sentences({**made, "chosen": UNTOUCHED, "winner": UNTOUCHED})
-    assert "finds your sentences better" in nothing
-    assert "Try more sentences" in nothing
+
+
+@pytest.mark.parametrize("winner", [UNTOUCHED, "denosent-rest"])
+def test_candidates_that_halves_reject_are_compared_by_labels(winner):
+    made = result(UNTOUCHED, winner=winner) | {"documents": {"by": "none", "held_out": 20}}
+    rejected, *_, labels = sentences(made)
+    assert "So model/ is" in rejected if winner != UNTOUCHED else "finds your sentences" in rejected
+    assert "Try more sentences" in rejected
+    assert labels.endswith("may be better by them: cotbert evaluate --labelled compares them.")
+    *_, command = next_commands(made, AdaptOptions(("a.txt",), encoder="bert"), Path("out"))
+    models = [Path(f"out/trials/{name}/model") for name in ("simcse", "denosent-rest")]
+    labels = ("--labelled", "YOUR_LABELS.csv", "--label-column", "COLUMN")
+    assert command == ("evaluate", "bert", *models, *labels)
 
 
 def test_a_gain_that_may_be_chance_is_said_to_be_so():
