@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from zlib import crc32
 
 import pytest
 from document_reference import (
@@ -26,6 +27,16 @@ from pipelines.storage.held_out_file import read_held_out
 pytestmark = pytest.mark.usefixtures("without_ray")
 
 
+def with_splits(expected):
+    """The pairs (document, query, target) with their splits, by the checksums of documents."""
+    first: dict[object, str] = {}
+    for document, query, _ in expected:
+        first.setdefault(document, query)
+    ordered = sorted(first, key=lambda document: crc32(first[document].encode()))
+    dev = set(ordered[: len(ordered) - len(ordered) // 2])
+    return [(*pair, "dev" if pair[0] in dev else "test") for pair in expected]
+
+
 @pytest.mark.parametrize(("query", "small"), [("any", True), ("first", False)])
 def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
     files, read, options = in_rows()
@@ -35,7 +46,7 @@ def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
     stay, _ = reference(read)
     expected = held_out_of(stay, 15, query)
     assert expected != held_out_of(stay, 15, {"any": "first", "first": "any"}[query])
-    assert pairs(corpus) == [(*pair, ("dev", "test")[n % 2]) for n, pair in enumerate(expected)]
+    assert pairs(corpus) == with_splits(expected)
     gone = {document for document, _, _ in expected}
     left = {s: place for s, place in stay.items() if place[0] not in gone}
     assert rows(corpus) == left
@@ -44,8 +55,9 @@ def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
     assert manifest["held_out"] == manifest["documents"]["held_out"] == 15
     found = read_held_out(corpus.path, "test")
     assert found.targets == [target for _, _, target in expected]
-    assert [found.targets[row] for row in found.rows] == [p[2] for p in expected[1::2]]
-    assert found.queries == [p[1] for p in expected[1::2]]
+    test = [pair for pair in with_splits(expected) if pair[3] == "test"]
+    assert [found.targets[row] for row in found.rows] == [pair[2] for pair in test]
+    assert found.queries == [pair[1] for pair in test]
     assert len(read_held_out(corpus.path, "dev")) == 8
     page = (corpus.path / "report.html").read_text()
     for words in ("Documents", "of 1 sentence", "of 3 to 5 sentences", "held out, half for dev"):
@@ -61,9 +73,8 @@ def test_a_document_has_several_queries_where_few_are_held_out(made):
     files, read, options = in_rows()
     corpus = made(*files, hold_out=15, queries=40, **options)
     expected = held_out_of(reference(read)[0], 15, "any", each=3)
-    numbers = {document: n for n, document in enumerate(dict.fromkeys(d for d, *_ in expected))}
     found = pairs(corpus)
-    assert found == [(*pair, ("dev", "test")[numbers[pair[0]] % 2]) for pair in expected]
+    assert found == with_splits(expected)
     documents = corpus.manifest["documents"]
     assert (documents["held_out"], documents["queries"]) == (15, len(found))
     assert 15 < len(found) <= 45
@@ -139,11 +150,24 @@ def test_halves_of_long_sentences_are_held_out(tmp_path, made):
     found = pairs(corpus)
     assert [f"{query} {target}" for _, query, target, _ in found] == chosen
     assert {(d, len(q.split()), len(t.split())) for d, q, t, _ in found} == {(-1, 6, 7)}
-    assert [split for *_, split in found] == ["dev", "test"] * 6
+    assert Counter(split for *_, split in found) == {"dev": 6, "test": 6}
     assert {*corpus.texts().values()} == {*lines, "a man", "Two dogs are here"} - {*chosen}
     assert corpus.manifest["dropped"] == {"held_out": 12}
     assert corpus.manifest["held_out"] == 12
     assert not corpus.has_documents
+
+
+def test_few_sentences_change_sides_when_others_are_added(tmp_path, made):
+    lines = [f"{n} dogs saw a man who was on the road with number {n}" for n in range(2000)]
+    before, after = ({}, {})
+    for found, number in ((before, 1950), (after, 2000)):
+        (tmp_path / "a.txt").write_text("\n".join(lines[:number]))
+        held_out = pairs(made(tmp_path / "a.txt", name=str(number), hold_out=190))
+        found.update({query: split for _, query, _, split in held_out})
+    same = before.keys() & after.keys()
+    new = len(after) - len(same)
+    assert 0 < new < 20
+    assert sum(before[query] != after[query] for query in same) <= new
 
 
 @pytest.mark.parametrize(("by", "words"), [("row", "--documents none"), (None, "--dev-pairs FILE")])
