@@ -71,8 +71,8 @@ def next_commands(
     result: Mapping[str, Any], options: AdaptOptions, output: Path
 ) -> list[tuple[str | Path, ...]]:
     """Return the commands that embed the user's rows and search them, by passages and with keywords
-    if they find more, and that compares the candidates by labels if halves rejected them. `embed`
-    cannot read docstrings.
+    if they find more; also the one that compares the candidates by labels, if halves rejected them.
+    `embed` cannot read docstrings.
     """
     scores = {name: row["after"] for name, row in result["table"].items()}
     best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__)
