@@ -178,8 +178,8 @@ def _run(
     )
     contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
     winner = choose(contenders)
-    others = [n for n in also if n != winner.name and _model(output, n).is_dir()]
-    scored_too = [Contender(n, str(_model(output, n)), 0.0) for n in others]
+    others = [n for n in also if n != winner.name and state.model_of(output, n).is_dir()]
+    scored_too = [Contender(n, str(state.model_of(output, n)), 0.0) for n in others]
     # The average is scored beside the trained encoder, which may forget more.
     averages = [one for one in contenders if one.name == MERGED and winner.name != UNTOUCHED]
     shown = list(dict.fromkeys([contenders[0], winner, *scored_too, *averages]))
@@ -214,11 +214,6 @@ def _pretrained(
     return str(folder / MODEL)
 
 
-def _model(output: Path, candidate: str) -> Path:
-    """Return the model folder of a finished candidate."""
-    return output / state.TRIALS_FOLDER / candidate / MODEL
-
-
 def _trained(
     rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
 ) -> list[Contender]:
@@ -226,7 +221,7 @@ def _trained(
     best = state.best_of(rows)
     if best is None:
         raise without_result(rows)
-    model, merged = _model(output, best["name"]), output / MERGED
+    model, merged = state.model_of(output, best["name"]), output / MERGED
     _average(encoder, model, merged)
     score = float(best[dev_metric(dev).name])
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]

@@ -32,7 +32,7 @@ from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
-from pipelines.tuning.state import ENDED, TRIALS_FOLDER
+from pipelines.tuning.state import ENDED, model_of
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
@@ -89,8 +89,8 @@ def next_commands(
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
     ]
     if may_be_better_by_labels(result):
-        trials = [row["name"] for row in result["trials"] if row["status"] in ENDED]
-        models = [output / TRIALS_FOLDER / name / "model" for name in trials]
+        ended = [row["name"] for row in result["trials"] if row["status"] in ENDED]
+        models = [model_of(output, name) for name in ended]
         labels = ("--labelled", "YOUR_LABELS.csv", "--label-column", "COLUMN")
         commands.append(("evaluate", options.encoder, *models, *labels))
     return commands

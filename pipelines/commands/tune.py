@@ -33,7 +33,7 @@ def run(given: Tune) -> None:
     from pipelines.training.sentence_length import with_corpus_max_length
     from pipelines.tune import tune
     from pipelines.tuning.report import BEST
-    from pipelines.tuning.state import TRIALS_FOLDER
+    from pipelines.tuning.state import model_of
     from pipelines.tuning.tables import trials_table
 
     settings = given.training.settings(given.options.recipe)
@@ -59,7 +59,7 @@ def run(given: Tune) -> None:
     )
     print_output()
     print_facts({key: result[key] for key in shown if key in result}, given.verbose)
-    model = given.output / TRIALS_FOLDER / result["best"]["name"] / "model"
+    model = model_of(given.output, result["best"]["name"])
     encoder = result["best"]["settings"].get("encoder", settings.encoder)
     asked = comparison(given.training, override(settings, {"encoder": encoder}), model)
     print_ending(baseline_sentence(result, BEST), given.output, asked)

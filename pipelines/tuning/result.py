@@ -64,7 +64,7 @@ def register_best(
     """Register the best trial's model, with the trial's run as its source."""
     best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
-    model = output / state.TRIALS_FOLDER / best["name"] / "model"
+    model = state.model_of(output, best["name"])
     metric = metric_in(best)
     score = best[metric.name]
     return register(run, model, name, score, result["dev"], metric, dev_digest)

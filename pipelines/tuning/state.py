@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import MODEL_FOLDER
 from cotbert_core.files import read_json
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import DevMetric, metric_in
@@ -26,6 +27,11 @@ STATUSES = FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "faile
 ENDED = (FINISHED, STOPPED)
 # The keys of a trial's training time.
 WORK = ("step_seconds", "check_seconds")
+
+
+def model_of(output: Path, name: str) -> Path:
+    """Return the model folder of a trial. output: the folder of the sweep or adaptation."""
+    return output / TRIALS_FOLDER / name / MODEL_FOLDER
 
 
 def status_of(folder: Path) -> str:

@@ -145,13 +145,16 @@ def test_sentences_without_documents_are_said_to_be_searched_by_their_halves():
     assert not any("eyword" in sentence for sentence in sentences(made))
 
 
-@pytest.mark.parametrize("winner", [UNTOUCHED, "denosent-rest"])
-def test_candidates_that_halves_reject_are_compared_by_labels(winner):
+@pytest.mark.parametrize(
+    ("winner", "words"),
+    [(UNTOUCHED, "finds your sentences better"), ("denosent-rest", "which can only confirm it")],
+)
+def test_candidates_that_halves_reject_are_compared_by_labels(winner, words):
     made = result(UNTOUCHED, winner=winner) | {"documents": {"by": "none", "held_out": 20}}
-    rejected, *_, labels = sentences(made)
-    assert "So model/ is" in rejected if winner != UNTOUCHED else "finds your sentences" in rejected
+    rejected, *_, last = sentences(made)
+    assert words in rejected
     assert "Try more sentences" in rejected
-    assert labels.endswith("may be better by them: cotbert evaluate --labelled compares them.")
+    assert last.endswith("may be better by them: cotbert evaluate --labelled compares them.")
     *_, command = next_commands(made, AdaptOptions(("a.txt",), encoder="bert"), Path("out"))
     models = [Path(f"out/trials/{name}/model") for name in ("simcse", "denosent-rest")]
     labels = ("--labelled", "YOUR_LABELS.csv", "--label-column", "COLUMN")

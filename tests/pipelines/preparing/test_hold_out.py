@@ -159,11 +159,13 @@ def test_halves_of_long_sentences_are_held_out(tmp_path, made):
 
 def test_few_sentences_change_sides_when_others_are_added(tmp_path, made):
     lines = [f"{n} dogs saw a man who was on the road with number {n}" for n in range(2000)]
-    before, after = ({}, {})
-    for found, number in ((before, 1950), (after, 2000)):
+
+    def splits(number):
         (tmp_path / "a.txt").write_text("\n".join(lines[:number]))
         held_out = pairs(made(tmp_path / "a.txt", name=str(number), hold_out=190))
-        found.update({query: split for _, query, _, split in held_out})
+        return {query: split for _, query, _, split in held_out}
+
+    before, after = splits(1950), splits(2000)
     same = before.keys() & after.keys()
     new = len(after) - len(same)
     assert 0 < new < 20
