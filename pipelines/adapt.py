@@ -4,6 +4,7 @@ The documents are prepared, and some of them are held out. Candidates are traine
 one that finds the held-out documents best is averaged with the untouched encoder, and the better of
 the two becomes model/. Queries that can only confirm it then measure what was gained. If nothing
 beats the untouched encoder, or these queries do not confirm it, model/ is the untouched encoder.
+With --labelled, half of the user's labels choose instead, and the other half confirms.
 
 The output folder holds settings.json (written first), inputs.json, corpus/, baseline.json, with
 --pretrain pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/,
@@ -45,13 +46,14 @@ from pipelines.adapting.final_model import (
     save_model,
 )
 from pipelines.adapting.job_record import about, params, record, require_same_inputs
+from pipelines.adapting.labelled_halves import LabelledHalves, read_halves
 from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import train_candidates
-from pipelines.evaluating.scoring import FOUND_FIRST
+from pipelines.evaluating.scoring import FOUND_FIRST, SAME_LABEL
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
@@ -69,7 +71,13 @@ from pipelines.storage.output_folder import (
 )
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
-from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
+from pipelines.training.dev_sets import (
+    DevSets,
+    dev_metric,
+    graded_sets,
+    with_labelled,
+    with_own,
+)
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
@@ -93,8 +101,11 @@ def adapt(
     parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
-    stamps = check_input(options.prepare_options()).stamps
+    stamps = dict(check_input(options.prepare_options()).stamps)
     require_general_text(options)
+    labelled = read_halves(options)
+    if labelled is not None:
+        stamps[f"{options.labelled} (labels)"] = labelled.stamp
     load_pooling_config(absolute_name(options.encoder))  # UserError for modules it does not read
     output = check_output(output, "adaptation", record(options))
     with locked_output(output):
@@ -102,7 +113,9 @@ def adapt(
         open_output(output, "adaptation", record(options))
         require_same_inputs(output, stamps, (output / CORPUS / RESULT_FILE).is_file())
         try:
-            return _tracked(options, output, verbose, parent, also, kept, timed=not continues)
+            return _tracked(
+                options, labelled, output, verbose, parent, also, kept, timed=not continues
+            )
         except ReadError:  # of a disk, perhaps for a moment: what is prepared stays
             raise
         except UserError:
@@ -115,6 +128,7 @@ def adapt(
 
 def _tracked(
     options: AdaptOptions,
+    labelled: LabelledHalves | None,
     output: Path,
     verbose: bool,
     parent: str | None,
@@ -131,7 +145,7 @@ def _tracked(
         ) as run,
         ray_session(verbose, output),
     ):
-        result = _run(options, output, run, verbose, also, kept)
+        result = _run(options, labelled, output, run, verbose, also, kept)
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}
         _record_result(run, result, options, output, kept)
@@ -140,6 +154,7 @@ def _tracked(
 
 def _run(
     options: AdaptOptions,
+    labelled: LabelledHalves | None,
     output: Path,
     run: tracking.Run,
     verbose: bool,
@@ -157,8 +172,9 @@ def _run(
         raise
     run.dataset(corpus)
     encoder = absolute_name(options.encoder)
-    # The dev queries choose; the graded pairs are scored beside them.
-    dev = dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
+    # The dev queries or labels choose; the graded pairs are scored beside them.
+    dev = graded_sets(TrainSettings(dev="own"), options.senteval, graded_file(options))
+    dev = with_labelled(dev, labelled.dev) if labelled else with_own(dev, corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run, readouts=SAVED_READOUTS)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     tried = candidates(options, start, plain_readout(baseline))
@@ -183,8 +199,9 @@ def _run(
     # The average is scored beside the trained encoder, which may forget more.
     averages = [one for one in contenders if one.name == MERGED and winner.name != UNTOUCHED]
     shown = list(dict.fromkeys([contenders[0], winner, *scored_too, *averages]))
-    scores = evaluate_models(options, shown, corpus, output, run.key)
-    chosen = confirm(winner, contenders[0], scores[0])
+    test = labelled.test if labelled else None
+    scores = evaluate_models(options, shown, corpus, test, output, run.key)
+    chosen = confirm(winner, contenders[0], *scores[:2])
     save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
     complete_model(output / MODEL, result)
@@ -243,8 +260,9 @@ def _record_result(
 ) -> None:
     """Write report.html and result.json, and log the result."""
     write_adapt_report(output / REPORT_FILE, result, options)
-    own = {k: v for k, v in result["table"][FOUND_FIRST].items() if isinstance(v, float)}
-    run.metrics({f"found_first_{key}": value for key, value in own.items()})
+    for name, entry in (("found_first", FOUND_FIRST), ("same_label", SAME_LABEL)):
+        row = result["table"].get(entry, {})
+        run.metrics({f"{name}_{k}": v for k, v in row.items() if isinstance(v, float)})
     run.tags({"chosen": result["chosen"]})
     run.tags({"model_folder": str(output / MODEL)})
     for name in (REPORT_FILE, EVALUATION_FILE, *([MODEL] if kept.log_model else [])):

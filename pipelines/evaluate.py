@@ -12,6 +12,7 @@ from typing import Any
 
 from cotbert_core.encoder.pooling_files import unused_prompts
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Labelled
 from pipelines.evaluating.changed_queries import changed_queries
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.differences import difference_sentences, differences
@@ -22,7 +23,7 @@ from pipelines.evaluating.evaluation_data import (
     read_evaluation_data,
 )
 from pipelines.evaluating.files import Files
-from pipelines.evaluating.model_specs import ModelSpec, label_of, labelled
+from pipelines.evaluating.model_specs import ModelSpec, label_of, with_labels
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.published import published_backbone
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
@@ -43,14 +44,16 @@ def evaluate(
     output: Path | None = None,
     parent: str | None = None,
     reports: Sequence[Path] = (),
+    labelled: Labelled | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model; return scores by task (x 100), averages and intervals.
 
-    output: a JSON file for the result. reports: HTML or Markdown files, by their endings. Raises
-    UserError for missing data or options that cannot be combined, before the encoder is opened.
+    output: a JSON file for the result. reports: HTML or Markdown files, by their endings. labelled:
+    texts to score too, instead of those of options.labelled. Raises UserError for missing data or
+    options that cannot be combined, before the encoder is opened.
     """
     files = Files.checked(output, reports)
-    data = read_evaluation_data(options)
+    data = read_evaluation_data(options, labelled)
     return _score(options, data, parent, files).result
 
 
@@ -59,11 +62,12 @@ def evaluate_several(
     output: Path | None = None,
     parent: str | None = None,
     reports: Sequence[Path] = (),
+    labelled: Labelled | None = None,
 ) -> dict[str, Any]:
     """Evaluate several models on the same tasks; return their results and the differences to the
     first model.
 
-    several: options that only differ in model, template and readout.
+    several: options that only differ in model, template and readout. labelled: as in `evaluate`.
     """
     files = Files.checked(output, reports)
     common = several[0]
@@ -72,7 +76,7 @@ def evaluate_several(
             f"resamples is 0 and {len(several)} models are compared, which needs resamples: give "
             f"at least {LEAST_RESAMPLES}, or a single model"
         )
-    data = read_evaluation_data(common)
+    data = read_evaluation_data(common, labelled)
     labels, opened = _opened(several)
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
     about = f"Scores {params['model']} on the same tasks, with the differences between them."
@@ -107,7 +111,7 @@ def _opened(
     scored sentences, in which --remove counts tokens."""
     for options in several:
         check_readout(options)
-    labels, opened = labelled([(_spec(o), partial(open_readout, o, [])) for o in several])
+    labels, opened = with_labels([(_spec(o), partial(open_readout, o, [])) for o in several])
     return labels, [None if o.remove else r for o, r in zip(several, opened, strict=True)]
 
 

@@ -1,5 +1,6 @@
-"""Choose the encoder that knows the documents best by the dev half of the held-out queries, and
-hand it back if the test half confirms that it is better than the untouched encoder."""
+"""Choose the encoder that knows the documents best by the dev half of the held-out queries or of
+labelled texts, and hand it back if the test half confirms that it is better than the untouched
+encoder."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any, cast
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.evaluating.options import EvaluateOptions, Readout
-from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, score_of
+from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, SAME_LABEL, score_of
 from pipelines.runtime.progress import say
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric, score_dev
@@ -58,13 +59,23 @@ def choose(contenders: Sequence[Contender]) -> Contender:
     return max(contenders, key=lambda one: sort_key(one.score))
 
 
-def confirm(winner: Contender, first: Contender, scores: Mapping[str, Any]) -> Contender:
-    """Return the winner of the dev queries if it is better by the test queries too, else `first`.
+def confirm(
+    winner: Contender,
+    first: Contender,
+    scores: Mapping[str, Any],
+    differences: Mapping[str, Any],
+) -> Contender:
+    """Return the winner of the dev queries if it is better by the test queries too, else `first`;
+    with labelled texts, if it is better by their test half beyond chance.
 
-    first: the untouched encoder. scores: an evaluation by the name of a contender. Among ten or
-    twenty dev queries the best of many candidates is easily the luckiest. Of as many found first,
-    MRR@10 decides.
+    first: the untouched encoder. scores: an evaluation by the name of a contender. differences: to
+    the untouched encoder. Among ten or twenty dev queries the best of many candidates is easily the
+    luckiest. Of as many found first, MRR@10 decides. By 100 labels of TREC, PromptBERT was better
+    by 2.9 points (-6.2 to +14.9) on the test half, and worse by 6.9 on 500 other questions.
     """
+    by_labels = differences.get(winner.name, {}).get(SAME_LABEL)
+    if by_labels is not None:
+        return winner if (by_labels["low"] or 0.0) > 0 else first
 
     def found(one: Contender) -> tuple[float, float]:
         own = scores[one.name]

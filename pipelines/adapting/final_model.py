@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.evaluation import Labelled
 from cotbert_core.files import atomic_folder
 from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.saving.model_card import add_scores
@@ -52,21 +53,23 @@ def evaluate_models(
     options: AdaptOptions,
     models: Sequence[Contender],
     corpus: Corpus,
+    labelled: Labelled | None,
     output: Path,
     parent: str | None,
 ) -> tuple[dict[str, Any], ...]:
     """Return the scores of the models by name; of all but the first the differences to it, and the
     queries that one of both alone finds first.
 
-    They are scored on the test queries, which can only confirm the winner, and on general text.
+    They are scored on the test queries and the test half of the labels, which can only confirm the
+    winner, and on general text.
     """
     common = _scored_by(options, corpus.path)
     several, path = [model.options(common) for model in models], output / EVALUATION_FILE
     path.unlink(missing_ok=True)
     names = [model.name for model in models]
     if len(several) == 1:
-        return {names[0]: evaluate(several[0], path, parent)}, {}, {}
-    scores = evaluate_several(several, path, parent)
+        return {names[0]: evaluate(several[0], path, parent, labelled=labelled)}, {}, {}
+    scores = evaluate_several(several, path, parent, labelled=labelled)
     return (
         dict(zip(names, scores["models"].values(), strict=True)),
         dict(zip(names[1:], scores["differences"].values(), strict=True)),

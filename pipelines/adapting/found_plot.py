@@ -1,4 +1,5 @@
-"""The plot of an adaptation: how many held-out queries find their document first."""
+"""The plot of an adaptation: how many held-out queries find their document first, or how many
+labelled texts are nearest to one of their label."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pipelines.evaluating.scoring import (
     KEYWORDS,
     PASSAGES,
     PASSAGES_WITH_KEYWORDS,
+    SAME_LABEL,
     WITH_KEYWORDS,
     score_of,
 )
@@ -27,7 +29,8 @@ _SEARCHES = {
 def found_plot(
     result: Mapping[str, Any], models: Mapping[str, Any], label: Callable[[str], str] = str
 ) -> str:
-    """Return a plot in which the new encoder follows the untouched one, in each kind of search.
+    """Return a plot in which the new encoder follows the untouched one, in each kind of search, or
+    by the labels that chose it.
 
     result: of an adaptation. models: the scores of models by name, of which those that were not
     handed back are shown last. label: returns what a model is called.
@@ -44,6 +47,10 @@ def found_plot(
         bars[text] = (score_of(entry), entry.get("low"), entry.get("high"))
         colours[text] = GREY if task == KEYWORDS else of_models.get(name, BLUE)
 
+    if SAME_LABEL in result["table"]:
+        for name in dict.fromkeys((UNTOUCHED, chosen, *models)):
+            add(name, SAME_LABEL, label(name))
+        return plots.score_bars(bars, colours, "labelled texts nearest to one of the same label, %")
     for task, words in _SEARCHES.items():
         if task not in result["table"]:
             continue

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
+from pipelines.evaluating.options import LABELLED, LABELS
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
-from pipelines.options.declare import SCORES, SEARCH, TRAINING, Option
+from pipelines.options.declare import SCORES, SEARCH, SELECTION, TRAINING, Option
 from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
 from pipelines.reading import docstrings
 
@@ -102,6 +103,18 @@ class AdaptOptions:
         ),
     ] = None
     dev_pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, group=SCORES)] = None
+    labelled: Annotated[
+        str | None,
+        replace(
+            LABELLED,
+            help="choose by how often the text nearest to another has the same label, in half of "
+            "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; the "
+            "other half confirms the choice",
+            group=SELECTION,
+            default="choose by the held-out documents or sentences",
+        ),
+    ] = None
+    label_column: Annotated[str | None, replace(LABELS, group=SELECTION)] = None
     candidates: Annotated[
         tuple[str, ...],
         Option(

@@ -11,8 +11,9 @@ from cotbert_core.files import write_text
 from cotbert_core.messages.printable import shortened
 from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.found_plot import found_plot
-from pipelines.adapting.outcome import score_words, sentences
+from pipelines.adapting.outcome import score_words
 from pipelines.adapting.report import changed_section
+from pipelines.adapting.sentences import sentences
 from pipelines.evaluating.changed_queries import LONGEST
 from pipelines.evaluating.scoring import FOUND_FIRST, score_of
 from pipelines.reports import html_page

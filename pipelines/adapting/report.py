@@ -14,25 +14,25 @@ from pipelines.adapting.outcome import (
     DOCUMENTS,
     SENTENCES,
     TABLE_HEADER,
-    TRIALS_HEADER,
-    may_be_better_by_labels,
+    chosen_by,
     own_text,
-    sentences,
     table_rows,
     trial_rows,
+    trials_header,
 )
+from pipelines.adapting.sentences import sentences
 from pipelines.evaluating.changed_queries import HEADER, changed_rows, changed_sentence
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     PASSAGES,
     PASSAGES_WITH_KEYWORDS,
+    SAME_LABEL,
     WITH_KEYWORDS,
 )
 from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
 from pipelines.runtime.progress import clock, table
-from pipelines.tuning.state import ENDED, model_of
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
@@ -48,7 +48,7 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             "",
             table(table_rows(result), TABLE_HEADER),
             "",
-            table(trial_rows(result), TRIALS_HEADER),
+            table(trial_rows(result), trials_header(result)),
             "",
             *_rows_note(options),
             places(output, *next_commands(result, options, output)),
@@ -71,9 +71,7 @@ def next_commands(
     result: Mapping[str, Any], options: AdaptOptions, output: Path
 ) -> list[tuple[str | Path, ...]]:
     """Return the commands that embed the user's rows and search them, by passages and with keywords
-    if they find more; also the one that compares the candidates by labels, if halves rejected them.
-    `embed` cannot read docstrings.
-    """
+    if they find more. `embed` cannot read docstrings."""
     scores = {name: row["after"] for name, row in result["table"].items()}
     best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__)
     rows: tuple[str, ...] = ("YOUR.txt",)
@@ -84,16 +82,10 @@ def next_commands(
     if best in (PASSAGES, PASSAGES_WITH_KEYWORDS):
         reading += ("--passages", str(PASSAGE_WORDS))
     keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
-    commands: list[tuple[str | Path, ...]] = [
+    return [
         ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
     ]
-    if may_be_better_by_labels(result):
-        ended = [row["name"] for row in result["trials"] if row["status"] in ENDED]
-        models = [model_of(output, name) for name in ended]
-        labels = ("--labelled", "YOUR_LABELS.csv", "--label-column", "COLUMN")
-        commands.append(("evaluate", options.encoder, *models, *labels))
-    return commands
 
 
 def _reading(options: AdaptOptions) -> tuple[str, ...]:
@@ -113,17 +105,18 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     """Write report.html."""
     said = html_page.paragraphs(sentences(result))
     documents, own = result["documents"], own_text(result)
-    settings = {name: getattr(options, name) for name in _SHOWN} | {"documents": options.read_as}
+    names = (*_SHOWN, *(("labelled", "label_column") if options.labelled else ()))
+    settings = {name: getattr(options, name) for name in names} | {"documents": options.read_as}
     sections = [
         (
             "What was gained",
             said
             + found_plot(result, result["models"])
             + html_page.table(TABLE_HEADER, table_rows(result))
-            + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOF}"], "note"),
+            + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOFS[chosen_by(result)]}"], "note"),
         ),
         *changed_section(result),
-        ("Candidates", html_page.table(TRIALS_HEADER, trial_rows(result))),
+        ("Candidates", html_page.table(trials_header(result), trial_rows(result))),
         (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
         ("Settings", html_page.table(("setting", "value"), list(settings.items()), "text")),
     ]
@@ -155,8 +148,12 @@ _SEARCHED = {
     SENTENCES: "The second half of each held-out sentence is searched with the first among all "
     "second halves; none of these sentences was trained on.",
 }
-_PROOF = (
-    "Half of these queries chose the encoder, the other half gave this table; an "
+_PROOFS = {
+    FOUND_FIRST: "Half of these queries chose the encoder, the other half gave this table; an "
     "encoder that is no better by them than the untouched one is not handed back. "
-    "Intervals: 95 %, paired bootstrap over the queries, those of a document together."
-)
+    "Intervals: 95 %, paired bootstrap over the queries, those of a document together.",
+    SAME_LABEL: "Half of the labelled texts chose the encoder, the other half gave their row of "
+    "this table; an encoder that is no better by them than the untouched one is not handed back. "
+    "No training saw a label. Intervals: 95 %, paired bootstrap over the texts, or over the "
+    "queries, those of a document together.",
+}

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cotbert_core.errors import UserError
+from pipelines.evaluating.options import LABELLED, LABELS
 from pipelines.options import shared
-from pipelines.options.declare import INPUT, RESOURCES, TRAINING, Option
+from pipelines.options.declare import INPUT, RESOURCES, SELECTION, TRAINING, Option
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
     from cotbert_core.settings import TrainSettings
@@ -152,6 +154,18 @@ class TrainingOptions(CorpusOptions):
     negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
     senteval: shared.SentEval = None
     dev_pairs: shared.DevPairs = None
+    labelled: Annotated[
+        str | None,
+        replace(
+            LABELLED,
+            help="choose the step by how often the text nearest to another has the same label, in "
+            "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; graded "
+            "pairs are then only shown",
+            group=SELECTION,
+            default="graded pairs choose, or with --set dev=own the corpus's held-out documents",
+        ),
+    ] = None
+    label_column: Annotated[str | None, replace(LABELS, group=SELECTION)] = None
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -163,29 +177,41 @@ class TrainingOptions(CorpusOptions):
     ) -> tuple[Corpus, DevSets]:
         """Return the corpus and the dev sets by which the best step is chosen.
 
-        Graded pairs are read first. With `dev: own`, raw text is refused before it is prepared,
-        because it has no held-out documents.
+        Labels and graded pairs are read first. With `dev: own`, raw text is refused before it is
+        prepared, because it has no held-out documents.
         """
-        from pipelines.training.dev_sets import OWN, graded_sets, with_own
+        from pipelines.evaluating.labelled_texts import MOST_DEV_TEXTS, read_dev_labels
+        from pipelines.training.dev_sets import OWN, graded_sets, with_labelled, with_own
 
-        graded = graded_sets(settings, self.senteval, self.dev_pairs)
+        how = {"text_column": self.text_column, **super().reading}
+        labelled = read_dev_labels(self.labelled, self.label_column, MOST_DEV_TEXTS, **how)
+        dev = graded_sets(settings, self.senteval, self.dev_pairs)
         if settings.dev == OWN:
-            with_own(graded, Path(self.corpus))
+            if labelled is not None:
+                raise UserError(
+                    f"dev is {OWN!r} and labelled is {self.labelled!r}, and only one of both can "
+                    "choose the step: leave one of them out"
+                )
+            with_own(dev, Path(self.corpus))
+        if labelled is not None:
+            dev = with_labelled(dev, labelled)
         corpus = self.open_corpus(settings, output, verbose=verbose)
-        return corpus, with_own(graded, corpus.path) if settings.dev == OWN else graded
+        return corpus, with_own(dev, corpus.path) if settings.dev == OWN else dev
 
 
 def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) -> list[str | Path]:
     """Return the command line that compares a trained model with the untouched encoder.
 
-    The pairs of --dev-pairs already chose the step and prove nothing: then it embeds a text.
+    The pairs of --dev-pairs, or the labels, already chose the step and prove nothing: then it
+    embeds a text.
     """
+    chose = training.labelled or training.dev_pairs
     if settings.dev == "own":
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
     if training.senteval is not None:
         # A training needs only the dev set, so other tasks may be missing.
         tasks = ("--senteval", training.senteval, "--allow-missing")
         return ["evaluate", settings.encoder, model, *tasks]
-    if training.dev_pairs is not None:
+    if chose is not None:
         return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
     return ["evaluate", settings.encoder, model]

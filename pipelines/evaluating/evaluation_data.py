@@ -88,8 +88,11 @@ def only_mteb(options: EvaluateOptions) -> bool:
     return bool(mteb) and not own and others == (None, None, None)
 
 
-def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
-    """Read the tasks and pairs; UserError if they are missing."""
+def read_evaluation_data(
+    options: EvaluateOptions, labelled: Labelled | None = None
+) -> EvaluationData:
+    """Read the tasks and pairs; UserError if they are missing. labelled: texts that stand for those
+    of options.labelled."""
     if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
         raise UserError(
             f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
@@ -107,7 +110,7 @@ def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
     if options.corpus is not None:
         held_out = read_held_out(options.corpus, "test")
         dev = read_held_out(options.corpus, "dev", least=0)
-    labelled = read_labelled(options)
+    labelled = labelled or read_labelled(options)
     others = (tasks, mteb, held_out, labelled)
     use_pairs = options.pairs is not None or not any(others)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}

@@ -27,7 +27,7 @@ from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
-from pipelines.evaluating.model_specs import ModelSpec, labelled
+from pipelines.evaluating.model_specs import ModelSpec, with_labels
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.evaluating.scoring import score_of, without_nan
@@ -79,7 +79,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
     data = _data(options)
-    labels, opened = labelled([(spec, partial(spec.open, options.precision)) for spec in specs])
+    labels, opened = with_labels([(spec, partial(spec.open, options.precision)) for spec in specs])
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("geometry", params, output=output)
     with tracked as run, atomic_folder(output) as folder:

@@ -70,7 +70,7 @@ def options_of_model(common: EvaluateOptions, text: str) -> EvaluateOptions:
     return replace(common, model=spec.name, **named)
 
 
-def labelled(
+def with_labels(
     models: Sequence[tuple[ModelSpec, Callable[[], OpenReadout]]],
 ) -> tuple[list[str], list[OpenReadout | None]]:
     """Return a label for each model, and the opened model, None for each if there are many.

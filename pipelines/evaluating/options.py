@@ -28,6 +28,20 @@ SAMPLE = (
 LABEL_COLUMN = "label"
 # The options that only concern labelled texts.
 LABELLED_ALONE = ("label_column", "text_column", "delimiter", "clean")
+LABELLED = Option(
+    "score how often the text nearest to another has the same label, in this csv, tsv, jsonl or "
+    "parquet file or folder",
+    "FILE",
+    group=SCORES,
+    path="input",
+    default="no labelled texts",
+)
+LABELS = Option(
+    "read the labels, e.g. categories, from this column of --labelled",
+    "COL",
+    group=SCORES,
+    default=LABEL_COLUMN,
+)
 SENTEVAL, DEV_PAIRS = (replace(one, group=SCORES) for one in (shared.SENTEVAL, shared.DEV_PAIRS))
 
 
@@ -156,26 +170,8 @@ class EvaluateOptions:
     ] = 1000
     encoding: shared.Encoding = None
     corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
-    labelled: Annotated[
-        str | None,
-        Option(
-            "score how often the text nearest to another has the same label, in this csv, tsv, "
-            "jsonl or parquet file or folder",
-            "FILE",
-            group=SCORES,
-            path="input",
-            default="no labelled texts",
-        ),
-    ] = None
-    label_column: Annotated[
-        str | None,
-        Option(
-            "read the labels, e.g. categories, from this column of --labelled",
-            "COL",
-            group=SCORES,
-            default=LABEL_COLUMN,
-        ),
-    ] = None
+    labelled: Annotated[str | None, LABELLED] = None
+    label_column: Annotated[str | None, LABELS] = None
     text_column: Annotated[
         str | None,
         replace(

@@ -1,7 +1,8 @@
 """The dev metric, which chooses a run's best step and a sweep's best trial.
 
 With graded pairs it is a Spearman correlation, with a corpus's held-out documents the share of
-queries that rank their document first. Code that only compares dev scores works with either.
+queries that rank their document first, with labelled texts the share that are nearest to one of
+their label. Code that only compares dev scores works with each.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from pipelines.recording.metric_names import (
     BASELINE_FOUND_FIRST,
     BASELINE_MLM_ACCURACY,
+    BASELINE_SAME_LABEL,
     BASELINE_SPEARMAN,
     DEV_FOUND_FIRST,
     DEV_MLM_ACCURACY,
+    DEV_SAME_LABEL,
     DEV_SPEARMAN,
 )
 
@@ -56,6 +59,9 @@ class DevMetric:
 
 SPEARMAN = DevMetric(DEV_SPEARMAN, BASELINE_SPEARMAN, "dev Spearman", "x 100")
 FOUND_FIRST = DevMetric(DEV_FOUND_FIRST, BASELINE_FOUND_FIRST, "dev queries found first", "in %")
+SAME_LABEL = DevMetric(
+    DEV_SAME_LABEL, BASELINE_SAME_LABEL, "dev texts nearest to one of their label", "in %"
+)
 MLM_ACCURACY = DevMetric(
     DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY, "dev masked tokens predicted", "in %"
 )
@@ -64,5 +70,5 @@ MLM_ACCURACY = DevMetric(
 def metric_in(names: Iterable[str]) -> DevMetric:
     """Return the dev metric of a metrics row, trial or result, given its keys; else SPEARMAN."""
     given = tuple(names)
-    others = (m for m in (FOUND_FIRST, MLM_ACCURACY) if any(n.startswith(m.name) for n in given))
-    return next(others, SPEARMAN)
+    others = (FOUND_FIRST, SAME_LABEL, MLM_ACCURACY)
+    return next((m for m in others if any(n.startswith(m.name) for n in given)), SPEARMAN)

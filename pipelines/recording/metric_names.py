@@ -10,6 +10,8 @@ DEV_SPEARMAN = "dev_spearman"
 DEV_SCORE = "dev_score"
 # The dev scores on held-out documents; the first one is the DevMetric.
 DEV_FOUND_FIRST, DEV_MRR10 = "dev_found_first", "dev_mrr10"
+# The share in % of labelled dev texts whose nearest text has the same label.
+DEV_SAME_LABEL, BASELINE_SAME_LABEL = "dev_same_label", "baseline_same_label"
 # The dev scores of the untouched encoder, and its readout (pipelines.training.baseline).
 BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
 # The share in % of masked tokens of held-out packed rows predicted after and before training.

@@ -1,8 +1,8 @@
 """The dev sets by which the best step of a run is chosen: their names and scores.
 
-They are graded pairs, or with `dev: own` a corpus's held-out documents, or for masked language
-modelling held-out rows of tokens. Graded pairs given with held-out documents are only scored at
-each dev check, to show forgetting.
+They are graded pairs, or with `dev: own` a corpus's held-out documents or the user's labelled
+texts, or for masked language modelling held-out rows of tokens. Graded pairs given with documents
+or labels are only scored at each dev check, to show forgetting.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
+    Labelled,
     Pairs,
     load_dev,
     read_pairs,
+    same_label,
     score_held_out,
     score_keywords,
 )
@@ -28,11 +30,18 @@ from cotbert_core.methods import Method
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SPEARMAN, DevMetric
+from pipelines.recording.dev_metric import (
+    FOUND_FIRST,
+    MLM_ACCURACY,
+    SAME_LABEL,
+    SPEARMAN,
+    DevMetric,
+)
 from pipelines.recording.metric_names import (
     DEV_FOUND_FIRST,
     DEV_MLM_ACCURACY,
     DEV_MRR10,
+    DEV_SAME_LABEL,
     DEV_SPEARMAN,
 )
 from pipelines.storage.held_out_file import read_held_out
@@ -40,7 +49,7 @@ from pipelines.storage.held_out_file import read_held_out
 BUILT_IN_NAME = "built-in pairs"
 BUILT_IN_PAIRS = Path(__file__).parents[1] / "data" / "pairs.tsv"
 OWN = "own"
-OWN_NAME, ROWS_NAME = "own documents", "held-out rows"
+OWN_NAME, LABELS_NAME, ROWS_NAME = "own documents", "labelled texts", "held-out rows"
 # The tasks in a SentEval folder for each value of TrainSettings.dev.
 DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R"), OWN: ("STS-B",)}
 _TASKS = {task for tasks in DEV_TASKS.values() for task in tasks}
@@ -58,7 +67,8 @@ class MaskedRows:
         return {DEV_MLM_ACCURACY: method.accuracy(self.rows)}
 
 
-DevSets = Mapping[str, Pairs | HeldOut | MaskedRows]
+DevSet = Pairs | HeldOut | Labelled | MaskedRows
+DevSets = Mapping[str, DevSet]
 
 
 def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
@@ -68,17 +78,6 @@ def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
     return read_pairs(pairs or BUILT_IN_PAIRS, split="dev")
 
 
-def dev_sets(
-    settings: TrainSettings,
-    senteval: Path | None,
-    pairs: Path | None,
-    corpus: Path | None = None,
-) -> DevSets:
-    """Return the dev sets of a run by name. corpus: the folder that `dev: own` reads."""
-    beside = graded_sets(settings, senteval, pairs)
-    return beside if settings.dev != OWN else with_own(beside, corpus)
-
-
 def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | None) -> DevSets:
     """Return the graded pairs of a run by name; with `dev: own` only given ones."""
     if senteval is not None:
@@ -86,6 +85,11 @@ def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | No
     if settings.dev == OWN and pairs is None:
         return {}
     return {pairs_name(pairs): dev_pairs(None, pairs)}
+
+
+def with_labelled(beside: DevSets, labelled: Labelled) -> DevSets:
+    """Return labelled texts, together with graded pairs."""
+    return {LABELS_NAME: labelled, **beside}
 
 
 def with_own(beside: DevSets, corpus: Path | None) -> DevSets:
@@ -104,6 +108,8 @@ def dev_metric(dev: DevSets) -> DevMetric:
     """Return the metric that chooses the step on these dev sets."""
     if masked_rows(dev) is not None:
         return MLM_ACCURACY
+    if _labelled(dev) is not None:
+        return SAME_LABEL
     return SPEARMAN if _held_out(dev) is None else FOUND_FIRST
 
 
@@ -114,6 +120,10 @@ def graded(dev: DevSets) -> dict[str, Pairs]:
 
 def _held_out(dev: DevSets) -> HeldOut | None:
     return next((one for one in dev.values() if isinstance(one, HeldOut)), None)
+
+
+def _labelled(dev: DevSets) -> Labelled | None:
+    return next((one for one in dev.values() if isinstance(one, Labelled)), None)
 
 
 def masked_rows(dev: DevSets) -> MaskedRows | None:
@@ -127,11 +137,14 @@ def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -
     for_queries: encodes the queries of held-out documents; None: as other texts.
 
     `dev_metric(dev).name`, which chooses the step, is the mean Spearman x 100 over graded pairs, or
-    the share of the held-out documents' queries that find their target first.
+    the share of the held-out documents' queries that find their target first, or of the labelled
+    texts that are nearest to one of their label.
     """
     by_name = score_graded(encode, graded(dev))
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
-    held_out = _held_out(dev)
+    held_out, labelled = _held_out(dev), _labelled(dev)
+    if labelled is not None:
+        return {DEV_SAME_LABEL: 100 * float(same_label(encode, labelled).mean()), **each}
     if held_out is not None:
         found = score_held_out(encode, held_out, for_queries)
         return {DEV_FOUND_FIRST: found.found_first, DEV_MRR10: found.mrr10, **each}
@@ -164,14 +177,18 @@ def dev_texts(dev: DevSets) -> list[str]:
             sides += [one.queries, one.targets]
         elif isinstance(one, Pairs):
             sides += [one.left, one.right]
+        elif isinstance(one, Labelled):
+            sides.append(one.texts)
     return list(dict.fromkeys(text for side in sides for text in side))
 
 
 def dev_name(dev: DevSets) -> str:
-    """Return the name of the dev sets: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R dev
-    or own documents."""
+    """Return the name of the dev sets: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R
+    dev, own documents or labelled texts."""
     if _held_out(dev) is not None:
         return OWN_NAME
+    if _labelled(dev) is not None:
+        return LABELS_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 
 
@@ -185,15 +202,17 @@ def dev_digest(dev: DevSets) -> str:
 
     The names of pairs outside a SentEval folder do not matter.
     """
-    if len(dev) == 1 and not dev.keys() <= {*_TASKS, OWN_NAME}:
+    if len(dev) == 1 and not dev.keys() <= {*_TASKS, OWN_NAME, LABELS_NAME}:
         dev = {"pairs": next(iter(dev.values()))}
     text = json.dumps([[name, *_contents(one)] for name, one in sorted(dev.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _contents(one: Pairs | HeldOut | MaskedRows) -> list[list[Any]]:
+def _contents(one: DevSet) -> list[list[Any]]:
     if isinstance(one, Pairs):
         return [one.left, one.right, one.gold.tolist()]
+    if isinstance(one, Labelled):
+        return [one.texts, one.labels.tolist()]
     if isinstance(one, MaskedRows):
         return [one.rows.flat.tolist(), one.rows.offsets.tolist()]
     return [one.queries, one.targets, one.rows.tolist()]

@@ -15,7 +15,7 @@ from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import flatten
 from cotbert_core.training.checkpoints import Checkpoint, best
-from pipelines.recording.dev_metric import FOUND_FIRST, before
+from pipelines.recording.dev_metric import FOUND_FIRST, SAME_LABEL, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
 from pipelines.runtime.progress import say, shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE
@@ -85,10 +85,12 @@ def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingM
 
 def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float | None]:
     """Return the dev scores that do not choose the step, at `step` and before training: with
-    held-out documents MRR@10 and the scores of graded pairs."""
-    if dev_metric(training.dev) is not FOUND_FIRST:
+    held-out documents MRR@10, with them or labelled texts the scores of graded pairs."""
+    metric = dev_metric(training.dev)
+    if metric not in (FOUND_FIRST, SAME_LABEL):
         return {}
-    names = (DEV_MRR10, *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)))
+    ranks = (DEV_MRR10,) if metric is FOUND_FIRST else ()
+    names = (*ranks, *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)))
     found = {name: log.rows[step][name] for name in names}
     return found | {before(name): log.rows.get(0, {}).get(name) for name in names}
 

@@ -11,7 +11,7 @@ from cotbert_core import __version__
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.markdown import code, plain
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
-from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY
+from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SAME_LABEL
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN
 from pipelines.recording.tracking import commit
 from pipelines.storage.corpus import Corpus
@@ -19,8 +19,12 @@ from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_name
 from pipelines.training.metrics_log import MetricsLog
 
-# The label of the score on held-out documents in a model card's table of Spearman x 100.
-OWN_SCORE = "% of the queries that find their document first"
+# The labels of scores that are no Spearman correlations in a model card.
+_WORDS = {
+    FOUND_FIRST: "% of the queries that find their document first",
+    SAME_LABEL: "% of the texts whose nearest one has the same label",
+    MLM_ACCURACY: "% of the masked tokens that are predicted",
+}
 PACKAGES = ("torch", "transformers", "ray")
 
 
@@ -72,8 +76,7 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
 
 
 def _chosen(dev: DevSets) -> str:
-    words = {FOUND_FIRST: OWN_SCORE, MLM_ACCURACY: "% of the masked tokens that are predicted"}
-    wording = words.get(dev_metric(dev))
+    wording = _WORDS.get(dev_metric(dev))
     return dev_name(dev) if wording is None else f"{dev_name(dev)}, {wording}"
 
 

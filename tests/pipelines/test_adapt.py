@@ -152,6 +152,30 @@ def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
     assert "The second half of each held-out sentence is searched" in page
 
 
+def test_labels_choose_the_step_and_the_encoder_and_their_other_half_confirms(home, bert_folder):
+    """Of sentences with one of two groups of words, whose vocabulary is the label."""
+    draw, groups = random.Random(2), (WORDS[:8], WORDS[8:])
+    rows = (f"{' '.join(draw.choices(groups[n % 2], k=12))}.,{n % 2}\n" for n in range(120))
+    (home / "labels.csv").write_text("text,kind\n" + "".join(rows))
+    words = (*("adapt", "labels.csv", "--labelled", "labels.csv", "--label-column", "kind"),)
+    words += ("--encoder", bert_folder, "--candidates", "simcse", "--batch-size", "8")
+    job = forked.run(*words, "--steps", "4", "--output", "labelled", **where(home))
+    assert job.returncode == 0, job.stderr
+    result = json.loads((home / "labelled" / "result.json").read_text())
+    rows = read_rows(home / "labelled" / "trials" / "simcse" / "metrics.jsonl")
+    best = max(row.get("dev_same_label", 0.0) for row in rows.values())
+    assert result["dev"]["simcse"] == best > 0
+    assert not any("dev_found_first" in row for row in rows.values())
+    texts = {name: scores["same-label"]["texts"] for name, scores in result["models"].items()}
+    assert set(texts.values()) == {60}
+    winner = result["winner"]
+    low = result["differences"][winner]["same-label"]["low"] if winner != "untouched" else 0.0
+    assert result["chosen"] == (winner if low > 0 else "untouched")
+    assert "labelled texts nearest to one of the same label, in %" in job.stdout
+    assert "dev texts by labels, %" in job.stdout
+    assert "No training saw a label" in (home / "labelled" / "report.html").read_text()
+
+
 def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):
     """SIGKILL of the driver in the first training, then the same command and a worker of it."""
     words, quiet = command(bert_folder, "killed"), subprocess.DEVNULL

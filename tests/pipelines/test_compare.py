@@ -25,7 +25,7 @@ from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import compare_page
 from pipelines.reports.compare_page import dots
 from pipelines.training.baseline import Baseline
-from pipelines.training.dev_sets import dev_metric, dev_sets
+from pipelines.training.dev_sets import dev_metric, graded_sets
 
 SPREAD = {"dev_mean": 70.25, "dev_spread": 0.5, "dev_min": 69.9, "dev_max": 70.6}
 ROW = {"entry": "simcse-base", "method": "simcse", "dev_before": 31.0, **SPREAD}
@@ -172,7 +172,7 @@ def test_a_comparison_on_ones_own_documents_names_what_it_measured(page_of):
 
 
 def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
-    dev = dev_sets(RECIPES["simcse-base"](), None, None)
+    dev = graded_sets(RECIPES["simcse-base"](), None, None)
     entries = {
         name: override(RECIPES["simcse-base"](), {"encoder": encoder, "precision": "fp32"})
         for name, encoder in (("one", bert_folder), ("other", roberta_folder))
@@ -209,7 +209,7 @@ def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
 def test_the_tasks_are_scored_in_the_precision_of_the_training(tmp_path, monkeypatch):
     recipe = override(RECIPES["simcse-base"](), {"precision": "fp32"})
     tasks = SimpleNamespace(folder="senteval", sts=("STS-B",))
-    dev = dev_sets(recipe, None, None)
+    dev = graded_sets(recipe, None, None)
     comparison = Comparison({"simcse-base": recipe}, (3,), dev, tasks)
     before_and_after = {dev_metric(dev).before: 31.0, dev_metric(dev).name: 70.0}
     result = before_and_after | {"steps": 1, "sentences_per_second": 2.0}

@@ -10,7 +10,13 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines.storage.output_folder import changed_settings, check_output, open_output
-from pipelines.training.dev_sets import BUILT_IN_PAIRS, dev_digest, dev_name, dev_sets, with_pairs
+from pipelines.training.dev_sets import (
+    BUILT_IN_PAIRS,
+    dev_digest,
+    dev_name,
+    graded_sets,
+    with_pairs,
+)
 
 PAIRS = "score\tsentence1\tsentence2\n4\tOne.\tUno.\n1\tTwo.\tOil.\n"
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\n1\tOne.\tUno.\t4\n2\tTwo.\tOil.\t2\n"
@@ -31,10 +37,10 @@ def test_dev_pairs_are_called_what_they_are(senteval, tmp_path):
     mine, both = tmp_path / "mine.tsv", TrainSettings(dev="sts-b+sick-r")
     mine.write_text(PAIRS)
     for name, dev in {
-        "built-in pairs": dev_sets(TrainSettings(), None, None),
-        "mine.tsv": dev_sets(both, None, mine),
-        "STS-B dev": dev_sets(TrainSettings(), senteval, None),
-        "STS-B + SICK-R dev": dev_sets(both, senteval, None),
+        "built-in pairs": graded_sets(TrainSettings(), None, None),
+        "mine.tsv": graded_sets(both, None, mine),
+        "STS-B dev": graded_sets(TrainSettings(), senteval, None),
+        "STS-B + SICK-R dev": graded_sets(both, senteval, None),
     }.items():
         assert dev_name(dev) == name
         assert with_pairs(flatten(both), dev) == flatten(both) | {"dev": name}
@@ -43,9 +49,9 @@ def test_dev_pairs_are_called_what_they_are(senteval, tmp_path):
 def test_the_name_of_the_pairs_is_no_part_of_their_digest(senteval, tmp_path):
     mine = tmp_path / "mine.tsv"
     mine.write_bytes(BUILT_IN_PAIRS.read_bytes())
-    built_in, copy = (dev_sets(TrainSettings(), None, file) for file in (None, mine))
+    built_in, copy = (graded_sets(TrainSettings(), None, file) for file in (None, mine))
     assert dev_digest(built_in) == dev_digest(copy) == slow_digest("pairs", built_in)
-    stsb = dev_sets(TrainSettings(), senteval, None)
+    stsb = graded_sets(TrainSettings(), senteval, None)
     assert dev_digest(stsb) == slow_digest("STS-B", stsb) != slow_digest("pairs", stsb)
 
 

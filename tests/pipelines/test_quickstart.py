@@ -11,7 +11,7 @@ import forked
 import pytest
 
 from pipelines import quickstart
-from pipelines.adapting.outcome import sentences
+from pipelines.adapting.sentences import sentences
 from pipelines.options.jobs import QuickstartOptions
 from pipelines.quickstart import QUERIES
 

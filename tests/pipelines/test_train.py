@@ -37,7 +37,7 @@ from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
 from pipelines.train import train
-from pipelines.training.dev_sets import dev_pairs, dev_sets
+from pipelines.training.dev_sets import dev_pairs, graded_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.training.profiling import read_sections
 
@@ -235,7 +235,7 @@ def test_a_dev_check_before_the_first_step_changes_nothing(
     """A sweep of an encoder whose score is known leaves it out."""
     settings = settings_for("quickstart", None, SETTINGS, {"encoder": bert_folder})
     result = train(
-        settings, corpus, dev_sets(settings, None, None), home / "bare", check_before=False
+        settings, corpus, graded_sets(settings, None, None), home / "bare", check_before=False
     )
     assert result["dev_spearman_before"] is None
     assert curve(home / "bare") == curve(trained)

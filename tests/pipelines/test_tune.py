@@ -18,7 +18,7 @@ from cotbert_core.files import output_path, read_json, write_json
 from pipelines.cli import main
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
-from pipelines.training.dev_sets import dev_sets
+from pipelines.training.dev_sets import graded_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.tune import tune
 from pipelines.tuning.options import Stopping, TuneOptions
@@ -184,7 +184,13 @@ def test_what_a_trial_would_stumble_over_is_refused_before_one_starts(
     options = TuneOptions(space, "quickstart", stopping=Stopping(4))
     base = small(bert_folder)
     with pytest.raises(UserError, match=message):
-        tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
+        tune(
+            options,
+            base,
+            Corpus.open(rates_corpus),
+            graded_sets(base, None, None),
+            tmp_path / "out",
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -210,7 +216,7 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     from pipelines.tuning.trial_plan import sampled_plan
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
-    dev = dev_sets(base, None, None)
+    dev = graded_sets(base, None, None)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     plan = sampled_plan(options.space, base, None, (0,), 0)
     record = job._record(options, plan, corpus, dev)
@@ -279,7 +285,13 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     with pytest.raises(KeyboardInterrupt, match="give the same command again to continue"):
-        tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
+        tune(
+            options,
+            base,
+            Corpus.open(rates_corpus),
+            graded_sets(base, None, None),
+            tmp_path / "out",
+        )
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
     runs = own_store.search_runs([experiment])
     statuses = {r.data.tags.get("trial", r.data.tags.get("job")): r.info.status for r in runs}

@@ -98,6 +98,20 @@ def test_a_corpus_of_other_inputs_is_not_continued(
         job.adapt(options, tmp_path / "out")
 
 
+def test_labels_that_have_changed_are_not_continued_with(tmp_path, options, refused):
+    labels = tmp_path / "labels.csv"
+    rows = [f"Ticket {number} is open,{number % 2}\n" for number in range(40)]
+    labels.write_text("text,label\n" + "".join(rows))
+    labelled = replace(options, labelled=str(labels))
+    shard_of(tmp_path / "out", labelled)
+    with pytest.raises(UserError, match="too few documents"):
+        job.adapt(labelled, tmp_path / "out")
+    write_json(tmp_path / "out" / "corpus" / "result.json", {})
+    labels.write_text("text,label\n" + "".join(rows[1:]))
+    with pytest.raises(UserError, match=r"have changed .* such as '.*labels.csv .labels.'"):
+        job.adapt(labelled, tmp_path / "out")
+
+
 @pytest.mark.parametrize(("made", "left"), [((), False), (("corpus",), False), (("trials",), True)])
 def test_a_start_that_is_refused_before_a_training_leaves_nothing(
     tmp_path, options, refused, monkeypatch, made, left

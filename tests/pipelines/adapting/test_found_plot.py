@@ -12,7 +12,7 @@ pytestmark = pytest.mark.drawn
 
 ENTRY = {"found_first": 50.0, "low": 45.0, "high": 55.0}
 SEARCHES = ("held-out", "held-out-with-keywords", "held-out-passages")
-SCORES = dict.fromkeys((*SEARCHES, "held-out-keywords"), ENTRY)
+SCORES = dict.fromkeys((*SEARCHES, "held-out-keywords", "same-label"), ENTRY)
 
 
 def bars(chosen, searches=SEARCHES):
@@ -45,4 +45,12 @@ def test_an_encoder_that_was_handed_back_untouched_is_shown_once():
         ("UNTOUCHED, with keyword search", "orange"),
         ("DENOSENT-REST", "blue"),
         ("SIMCSE", "blue"),
+    ]
+
+
+def test_the_bars_of_an_adaptation_by_labels_are_those_of_the_labels():
+    assert bars("simcse", ("same-label", *SEARCHES)) == [
+        ("UNTOUCHED", "axis"),
+        ("SIMCSE", "orange"),
+        ("DENOSENT-REST", "blue"),
     ]

@@ -83,9 +83,9 @@ def test_columns_are_named_cleaned_and_counted(unrecorded, bert_folder, tmp_path
     assert "same-label" in capsys.readouterr().out
 
 
-def test_many_texts_are_sampled(labelled, bert_folder, monkeypatch, capsys):
-    monkeypatch.setattr(labelled_texts, "MOST_TEXTS", 10)
-    first, again = (labelled_texts.read_labelled(EvaluateOptions(labelled=labelled)) for _ in "ab")
+def test_many_texts_are_sampled(labelled, capsys):
+    options = EvaluateOptions(labelled=labelled)
+    first, again = (labelled_texts.read_labelled(options, most=10) for _ in "ab")
     assert first.texts == again.texts == [t for t in TEXTS if t in first.texts]
     assert first.texts != TEXTS[:10]
     names = dict(zip(TEXTS, LABELS, strict=True))

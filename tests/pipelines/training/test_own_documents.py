@@ -35,9 +35,10 @@ from pipelines.training.dev_sets import (
     dev_metric,
     dev_name,
     dev_pairs,
-    dev_sets,
+    graded_sets,
     keyword_score,
     score_dev,
+    with_own,
     with_pairs,
 )
 from pipelines.training.metrics_log import read_rows
@@ -61,9 +62,9 @@ def corpus(tmp_path, bert_folder):
 def dev(corpus):
     """The held-out documents alone, with graded pairs beside them, and graded pairs alone."""
     return SimpleNamespace(
-        alone=dev_sets(OWN, None, None, corpus),
-        beside=dev_sets(OWN, None, BUILT_IN_PAIRS, corpus),
-        graded=dev_sets(TrainSettings(), None, BUILT_IN_PAIRS, corpus),
+        alone=with_own({}, corpus),
+        beside=with_own(graded_sets(OWN, None, BUILT_IN_PAIRS), corpus),
+        graded=graded_sets(TrainSettings(), None, BUILT_IN_PAIRS),
     )
 
 
@@ -90,7 +91,7 @@ def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
     with pytest.raises(UserError, match=unprepared):  # before the text is prepared
         TrainingOptions(corpus=str(tmp_path / "text.txt")).open_data(OWN, tmp_path / "out")
     with pytest.raises(UserError, match="dev is 'own' and there is no corpus"):
-        dev_sets(OWN, None, None)
+        with_own({}, None)
     write_held_out(tmp_path, QUERIES[:3], TARGETS[:3])
     assert len(read_held_out(tmp_path, "test")) == 2
     with pytest.raises(UserError, match=r"have 1 dev queries: at least 2 are needed"):
@@ -116,7 +117,7 @@ def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus, dev):
     assert with_pairs({"dev": "own"}, dev.beside) == {"dev": "own documents"}
     assert (dev_metric(dev.graded).name, keyword_score(dev.graded)) == ("dev_spearman", None)
     assert not any(isinstance(one, HeldOut) for one in dev.graded.values())
-    other = dev_sets(OWN, None, None, write_held_out(corpus, QUERIES, TARGETS[::-1]))
+    other = with_own({}, write_held_out(corpus, QUERIES, TARGETS[::-1]))
     digests = {dev_digest(sets) for sets in (dev.alone, dev.beside, dev.graded, other)}
     assert len(digests) == 4
 
