@@ -23,7 +23,7 @@ from typing import Any
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import ReadError, UserError
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
@@ -48,7 +48,7 @@ from pipelines.adapting.final_model import (
 from pipelines.adapting.job_record import about, params, record, require_same_inputs
 from pipelines.adapting.labelled_halves import LabelledHalves, read_halves
 from pipelines.adapting.length_notes import length_notes, require_sentences
-from pipelines.adapting.merging import merge
+from pipelines.adapting.merging import average
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
@@ -83,8 +83,6 @@ from pipelines.tuning.result import without_result
 
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
-# The weight of the trained encoder in the average with the untouched one.
-MERGED_WEIGHT = 0.5
 
 
 def adapt(
@@ -239,20 +237,9 @@ def _trained(
     if best is None:
         raise without_result(rows)
     model, merged = state.model_of(output, best["name"]), output / MERGED
-    _average(encoder, model, merged)
+    average(encoder, model, merged)
     score = float(best[dev_metric(dev).name])
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
-
-
-def _average(encoder: str, model: Path, merged: Path) -> None:
-    """Average a model with the untouched encoder, unless an earlier run did it.
-
-    In an earlier run another candidate may have been the best.
-    """
-    done = merged / RESULT_FILE
-    if not done.is_file() or read_json(done)["second"] != str(model):
-        shutil.rmtree(merged, ignore_errors=True)
-        merge(encoder, str(model), MERGED_WEIGHT, merged)
 
 
 def _record_result(

@@ -5,12 +5,13 @@ The pooling, the template and the head are those of the second encoder, which is
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import MODEL_FOLDER
 from cotbert_core.encoder.merging import merge_backbones
-from cotbert_core.files import write_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.markdown import code
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -19,6 +20,20 @@ from pipelines.recording import tracking
 from pipelines.runtime.progress import shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.training.training_metadata import made_now
+
+# The weight of the trained encoder in the average with the untouched one.
+TRAINED_WEIGHT = 0.5
+
+
+def average(encoder: str, model: Path, merged: Path) -> None:
+    """Average a model of an adaptation with the untouched encoder, unless an earlier run did it.
+
+    In an earlier run another candidate may have been the best.
+    """
+    done = merged / RESULT_FILE
+    if not done.is_file() or read_json(done)["second"] != str(model):
+        shutil.rmtree(merged, ignore_errors=True)
+        merge(encoder, str(model), TRAINED_WEIGHT, merged)
 
 
 def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:

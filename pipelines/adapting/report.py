@@ -153,7 +153,7 @@ _PROOFS = {
     "encoder that is no better by them than the untouched one is not handed back. "
     "Intervals: 95 %, paired bootstrap over the queries, those of a document together.",
     SAME_LABEL: "Half of the labelled texts chose the encoder, the other half gave their row of "
-    "this table; an encoder that is no better by them than the untouched one is not handed back. "
+    "this table; an encoder that is not better by them beyond chance is not handed back. "
     "No training saw a label. Intervals: 95 %, paired bootstrap over the texts, or over the "
     "queries, those of a document together.",
 }

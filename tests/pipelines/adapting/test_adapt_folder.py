@@ -11,6 +11,7 @@ import pytest
 from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import write_json
 from pipelines import adapt as job
+from pipelines.adapting import merging
 from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inputs
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
@@ -163,9 +164,9 @@ def test_another_best_candidate_is_averaged_anew(tmp_path, monkeypatch):
         made.append(second)
         write_json(output / "result.json", {"second": second})
 
-    monkeypatch.setattr(job, "merge", merge)
+    monkeypatch.setattr(merging, "merge", merge)
     for name in ("simcse", "simcse", "denosent-rest"):
-        job._average("base", tmp_path / name, tmp_path / "merged")
+        merging.average("base", tmp_path / name, tmp_path / "merged")
     assert made == [str(tmp_path / "simcse"), str(tmp_path / "denosent-rest")]
 
 
