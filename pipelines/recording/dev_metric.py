@@ -59,9 +59,7 @@ class DevMetric:
 
 SPEARMAN = DevMetric(DEV_SPEARMAN, BASELINE_SPEARMAN, "dev Spearman", "x 100")
 FOUND_FIRST = DevMetric(DEV_FOUND_FIRST, BASELINE_FOUND_FIRST, "dev queries found first", "in %")
-SAME_LABEL = DevMetric(
-    DEV_SAME_LABEL, BASELINE_SAME_LABEL, "dev texts nearest to one of their label", "in %"
-)
+SAME_LABEL = DevMetric(DEV_SAME_LABEL, BASELINE_SAME_LABEL, "dev texts by labels", "in %")
 MLM_ACCURACY = DevMetric(
     DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY, "dev masked tokens predicted", "in %"
 )

@@ -135,4 +135,4 @@ def test_a_training_chooses_by_them(ray_here, own_store, labels, bert_folder, tm
     assert (
         f"scores {result['dev_same_label']:.2f} on dev (labelled texts)" in capsys.readouterr().out
     )
-    assert "dev texts nearest to one of their label" in (tmp_path / "run/report.html").read_text()
+    assert "dev texts by labels in %" in (tmp_path / "run/report.html").read_text()
