@@ -23,7 +23,9 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 
 DOCUMENTS, SENTENCES, LABELLED = "documents", "sentences", "labelled texts"
+# What the scores of the user's own texts are called, in the order of the table.
 OWN_WORDS = {
+    SAME_LABEL: "nearest to one of the same label, in %",
     FOUND_FIRST: "found first in %",
     MRR10: "MRR@10 x 100",
     WITH_KEYWORDS: "found first in %, with keyword search",
@@ -83,7 +85,8 @@ def _own_first(entries: Mapping[str, Any]) -> list[tuple[str, Any]]:
     text."""
     scores = [(name, entry) for name, entry in entries.items() if isinstance(entry, Mapping)]
     encoders = [(name, entry) for name, entry in scores if name != KEYWORDS]
-    return sorted(encoders, key=lambda item: (item[0] != SAME_LABEL, item[0] not in OWN_WORDS))
+    order = {name: place for place, name in enumerate(OWN_WORDS)}
+    return sorted(encoders, key=lambda item: order.get(item[0], len(order)))
 
 
 def own_text(result: Mapping[str, Any]) -> str:
@@ -109,10 +112,9 @@ def keyword_weights(result: Mapping[str, Any]) -> list[float]:
 
 def score_words(name: str, own: str = DOCUMENTS) -> str:
     """Return what a table calls the score of an evaluation's entry. own: DOCUMENTS or SENTENCES."""
-    if name == SAME_LABEL:
-        return f"{LABELLED} nearest to one of the same label, in %"
     if name in OWN_WORDS:
-        return f"own {own}, {OWN_WORDS[name]}"
+        whose = f"{LABELLED} " if name == SAME_LABEL else f"own {own}, "
+        return whose + OWN_WORDS[name]
     return f"general text, {name}, Spearman x 100"
 
 

@@ -55,7 +55,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         return [_nothing_better(result), *others]
     measures = [name for name in (SAME_LABEL, FOUND_FIRST) if name in result["table"]]
     own = [_own_sentence(result, name) for name in measures]
-    general = {n: row for n, row in result["table"].items() if n not in (SAME_LABEL, *OWN_WORDS)}
+    general = {n: row for n, row in result["table"].items() if n not in OWN_WORDS}
     said = [_general_sentence(name, row) for name, row in general.items()]
     return [*own, *others, *said, *_average_sentences(result, general)]
 

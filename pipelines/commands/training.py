@@ -186,14 +186,14 @@ class TrainingOptions(CorpusOptions):
         how = {"text_column": self.text_column, **super().reading}
         labelled = read_dev_labels(self.labelled, self.label_column, MOST_DEV_TEXTS, **how)
         dev = graded_sets(settings, self.senteval, self.dev_pairs)
+        if settings.dev == OWN and labelled is not None:
+            raise UserError(
+                f"dev is {OWN!r} and labelled is {self.labelled!r}, and only one of both can "
+                "choose the step: leave one of them out"
+            )
         if settings.dev == OWN:
-            if labelled is not None:
-                raise UserError(
-                    f"dev is {OWN!r} and labelled is {self.labelled!r}, and only one of both can "
-                    "choose the step: leave one of them out"
-                )
             with_own(dev, Path(self.corpus))
-        if labelled is not None:
+        elif labelled is not None:
             dev = with_labelled(dev, labelled)
         corpus = self.open_corpus(settings, output, verbose=verbose)
         return corpus, with_own(dev, corpus.path) if settings.dev == OWN else dev
@@ -205,13 +205,12 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
     The pairs of --dev-pairs, or the labels, already chose the step and prove nothing: then it
     embeds a text.
     """
-    chose = training.labelled or training.dev_pairs
     if settings.dev == "own":
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
     if training.senteval is not None:
         # A training needs only the dev set, so other tasks may be missing.
         tasks = ("--senteval", training.senteval, "--allow-missing")
         return ["evaluate", settings.encoder, model, *tasks]
-    if chose is not None:
+    if training.dev_pairs is not None or training.labelled is not None:
         return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
     return ["evaluate", settings.encoder, model]

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
@@ -69,6 +69,7 @@ class MaskedRows:
 
 DevSet = Pairs | HeldOut | Labelled | MaskedRows
 DevSets = Mapping[str, DevSet]
+_Kind = TypeVar("_Kind", HeldOut, Labelled, MaskedRows)
 
 
 def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
@@ -106,11 +107,9 @@ def pairs_name(pairs: Path | None) -> str:
 
 def dev_metric(dev: DevSets) -> DevMetric:
     """Return the metric that chooses the step on these dev sets."""
-    if masked_rows(dev) is not None:
-        return MLM_ACCURACY
-    if _labelled(dev) is not None:
-        return SAME_LABEL
-    return SPEARMAN if _held_out(dev) is None else FOUND_FIRST
+    kinds = {MaskedRows: MLM_ACCURACY, Labelled: SAME_LABEL, HeldOut: FOUND_FIRST}
+    metrics = (metric for kind, metric in kinds.items() if _first(dev, kind) is not None)
+    return next(metrics, SPEARMAN)
 
 
 def graded(dev: DevSets) -> dict[str, Pairs]:
@@ -118,17 +117,13 @@ def graded(dev: DevSets) -> dict[str, Pairs]:
     return {name: one for name, one in dev.items() if isinstance(one, Pairs)}
 
 
-def _held_out(dev: DevSets) -> HeldOut | None:
-    return next((one for one in dev.values() if isinstance(one, HeldOut)), None)
-
-
-def _labelled(dev: DevSets) -> Labelled | None:
-    return next((one for one in dev.values() if isinstance(one, Labelled)), None)
+def _first(dev: DevSets, kind: type[_Kind]) -> _Kind | None:
+    return next((one for one in dev.values() if isinstance(one, kind)), None)
 
 
 def masked_rows(dev: DevSets) -> MaskedRows | None:
     """Return the dev set of masked rows, if there is one."""
-    return next((one for one in dev.values() if isinstance(one, MaskedRows)), None)
+    return _first(dev, MaskedRows)
 
 
 def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -> dict[str, float]:
@@ -142,7 +137,7 @@ def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -
     """
     by_name = score_graded(encode, graded(dev))
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
-    held_out, labelled = _held_out(dev), _labelled(dev)
+    held_out, labelled = _first(dev, HeldOut), _first(dev, Labelled)
     if labelled is not None:
         return {DEV_SAME_LABEL: 100 * float(same_label(encode, labelled).mean()), **each}
     if held_out is not None:
@@ -163,7 +158,7 @@ def score_graded(encode: Encode, dev: Mapping[str, Pairs]) -> dict[str, float]:
 def keyword_score(dev: DevSets) -> float | None:
     """Return the share x 100 of held-out dev queries whose target keyword search finds first, or
     None without held-out documents."""
-    held_out = _held_out(dev)
+    held_out = _first(dev, HeldOut)
     if held_out is None:
         return None
     return score_keywords(held_out).found_first
@@ -185,9 +180,9 @@ def dev_texts(dev: DevSets) -> list[str]:
 def dev_name(dev: DevSets) -> str:
     """Return the name of the dev sets: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R
     dev, own documents or labelled texts."""
-    if _held_out(dev) is not None:
+    if _first(dev, HeldOut) is not None:
         return OWN_NAME
-    if _labelled(dev) is not None:
+    if _first(dev, Labelled) is not None:
         return LABELS_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 

@@ -19,7 +19,7 @@ from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_name
 from pipelines.training.metrics_log import MetricsLog
 
-# The labels of scores that are no Spearman correlations in a model card.
+# What a model card calls a dev score that is not a Spearman correlation.
 _WORDS = {
     FOUND_FIRST: "% of the queries that find their document first",
     SAME_LABEL: "% of the texts whose nearest one has the same label",

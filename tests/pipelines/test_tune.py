@@ -167,6 +167,11 @@ def small(encoder):
     return settings_for("quickstart", None, [*SETTINGS, f"encoder={encoder}"], {})
 
 
+def data(settings, corpus):
+    """The corpus and the dev sets of a sweep."""
+    return Corpus.open(corpus), graded_sets(settings, None, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -184,13 +189,7 @@ def test_what_a_trial_would_stumble_over_is_refused_before_one_starts(
     options = TuneOptions(space, "quickstart", stopping=Stopping(4))
     base = small(bert_folder)
     with pytest.raises(UserError, match=message):
-        tune(
-            options,
-            base,
-            Corpus.open(rates_corpus),
-            graded_sets(base, None, None),
-            tmp_path / "out",
-        )
+        tune(options, base, *data(base, rates_corpus), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -215,8 +214,8 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     from pipelines import tune as job
     from pipelines.tuning.trial_plan import sampled_plan
 
-    base, corpus = small(bert_folder), Corpus.open(rates_corpus)
-    dev = graded_sets(base, None, None)
+    base = small(bert_folder)
+    corpus, dev = data(base, rates_corpus)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     plan = sampled_plan(options.space, base, None, (0,), 0)
     record = job._record(options, plan, corpus, dev)
@@ -285,13 +284,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     with pytest.raises(KeyboardInterrupt, match="give the same command again to continue"):
-        tune(
-            options,
-            base,
-            Corpus.open(rates_corpus),
-            graded_sets(base, None, None),
-            tmp_path / "out",
-        )
+        tune(options, base, *data(base, rates_corpus), tmp_path / "out")
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
     runs = own_store.search_runs([experiment])
     statuses = {r.data.tags.get("trial", r.data.tags.get("job")): r.info.status for r in runs}
