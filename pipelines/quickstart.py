@@ -29,8 +29,8 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import gpus_there
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
-# CoT-BERT as published, and a sentence with the rest of its document as its positive: after ten
-# steps they found 44 % and 54 % of the dev queries first. `cotbert adapt` tries all candidates.
+# CoT-BERT as published, and a sentence with the rest of its document as its positive, which finds
+# most (docs/measured.md). `cotbert adapt` tries all candidates.
 SHOWN = ("cot-bert-template", "denosent-rest")
 QUERIES = (
     "The result has the same shape as the input.",

@@ -87,6 +87,7 @@ class CorpusOptions:
         from pipelines.recipes import settings_for
         from pipelines.runtime.progress import say_once
 
+        self._warn_of_two_values()
         settings = settings_for(recipe, self.config, self.assignments, self._flags)
         if "epochs" in self.changed and settings.max_steps is not None:
             say_once(
@@ -95,6 +96,18 @@ class CorpusOptions:
                 "no --steps"
             )
         return settings
+
+    def _warn_of_two_values(self) -> None:
+        from pipelines.reading.assignments import assigned
+        from pipelines.runtime.progress import say_once
+
+        given = assigned(self.assignments)
+        for name, value in self._flags.items():
+            if given.get(name, value) != value:
+                say_once(
+                    f"warning: --set {name}={given[name]} has no effect, because the option for "
+                    f"{name} gives {value}"
+                )
 
     @property
     def changed(self) -> set[str]:

@@ -237,6 +237,19 @@ def test_epochs_beside_a_number_of_steps_are_said_to_have_no_effect(recipe, give
     assert (note in capsys.readouterr().err) == noted
 
 
+@pytest.mark.parametrize(("given", "warned"), [("2e-5", False), ("3e-5", True)])
+def test_a_set_value_beside_another_of_its_option_is_said_to_have_no_effect(given, warned, capsys):
+    options = TrainingOptions(
+        corpus="c", learning_rate=2e-5, assignments=(f"optimizer.learning_rate={given}",)
+    )
+    assert options.settings("simcse-base").optimizer.learning_rate == 2e-5
+    line = (
+        "warning: --set optimizer.learning_rate=3e-05 has no effect, because the option for "
+        "optimizer.learning_rate gives 2e-05\n"
+    )
+    assert capsys.readouterr().err == (line if warned else "")
+
+
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
