@@ -14,7 +14,6 @@ from pipelines.cleaning.options import in_order
 from pipelines.cleaning.steps import cleaning
 from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateOptions
 from pipelines.reading import sources
-from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.documents import as_text, has_no_value
 from pipelines.reading.text_files import read_pieces
 from pipelines.runtime.progress import say
@@ -80,7 +79,7 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
         keep=(options.label_column or LABEL_COLUMN,),
         keep_option="--label-column",
         encoding=options.encoding,
-        delimiter=named_delimiter(options.delimiter),
+        delimiter=options.delimiter,
     )
     plan = replace(plan, clean=cleaning(in_order(options.clean)))
     labels: dict[str, str] = {}

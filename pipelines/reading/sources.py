@@ -18,7 +18,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES, check_text_files
-from pipelines.reading.delimiters import DELIMITERS
+from pipelines.reading.delimiters import DELIMITERS, named_delimiter
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
@@ -63,7 +63,7 @@ def plan(
         keep = (documents.removeprefix(COLUMN), *keep)
         keep_option = "--documents column:NAME"
     paired_columns = _with_sick(files, tuple(paired_columns))
-    known = named_encoding(encoding)
+    known, delimiter = named_encoding(encoding), named_delimiter(delimiter)
     made = ReadPlan(
         [],
         files,

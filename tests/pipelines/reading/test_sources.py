@@ -333,3 +333,10 @@ def test_json_without_a_text_column_is_refused_with_its_columns(tmp_path, column
     )
     with pytest.raises(UserError, match=message):
         plan([str(tmp_path)], text_column=columns)
+
+
+@pytest.mark.parametrize("given", ["tab", r"\t", "\t"])
+def test_a_delimiter_may_be_given_by_its_word(tmp_path, given):
+    (tmp_path / "a.csv").write_text("id\ttext\n1\tA man runs.\n", encoding="utf-8")
+    found = plan([str(tmp_path / "a.csv")], "text", delimiter=given)
+    assert [piece.texts for piece in read(found.shards[0], found)] == [["A man runs."]]
