@@ -34,6 +34,9 @@ from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_encoder, query_vectors
 from pipelines.searching.texts import column_cleaning, input_plan, places_of, texts_of
 
+# The number of rows by which a kept column is known to hold the embedded texts.
+CHECKED_ROWS = 100
+
 
 @dataclass(frozen=True)
 class Match:
@@ -66,7 +69,7 @@ def search(options: SearchOptions) -> list[list[Match]]:
     if options.inputs:
         plan = input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
     else:
-        column = _text_column(options, opened.text_columns)
+        column = _text_column(options, opened)
     encoder = query_encoder(opened, options.model, options.query_template)
     queries = query_vectors(opened, encoder, options.queries, options.precision)
     if isinstance(opened, OpenedIndex):
@@ -236,13 +239,13 @@ def _best_passages(
     ]
 
 
-def _text_column(options: SearchOptions, kept: Sequence[str]) -> str | None:
-    """Return the column of texts to show: the one named, or the only one that was kept. UserError
-    if there is none and keywords are searched in it."""
-    named = options.text_column
+def _text_column(options: SearchOptions, opened: Embeddings | OpenedIndex) -> str | None:
+    """Return the column of texts to show: the one named, or the only one that was kept, if it holds
+    the embedded texts. UserError if there is none and keywords are searched in it."""
+    named, kept = options.text_column, opened.text_columns
     if named in kept:
         return named
-    if named == SearchOptions.text_column and len(kept) == 1:
+    if named == SearchOptions.text_column and len(kept) == 1 and _holds_texts(opened, kept[0]):
         say(f"texts are of the column {kept[0]!r}, the only one kept")
         return kept[0]
     missing = f"no text column {named!r} was kept: name the input of `cotbert embed` with --text"
@@ -252,6 +255,17 @@ def _text_column(options: SearchOptions, kept: Sequence[str]) -> str | None:
         raise UserError(f"keywords are searched in texts, and {missing}, or leave --keywords out")
     say(f"{missing}, to see the texts")
     return None
+
+
+def _holds_texts(opened: Embeddings | OpenedIndex, column: str) -> bool:
+    """Return whether the first values of a kept column are the texts that were embedded."""
+    embeddings = opened if isinstance(opened, Embeddings) else opened.embeddings
+    assert embeddings is not None  # it has the column
+    rows = range(min(len(embeddings), CHECKED_ROWS))
+    clean, digests = column_cleaning(embeddings.manifest), embeddings.digests(rows)
+    values = embeddings.values(column, rows)
+    texts = {row: clean(value) for row, value in values.items() if value is not None}
+    return len(_embedded(texts, digests)) == len(texts)
 
 
 def _matches(

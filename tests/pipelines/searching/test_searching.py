@@ -295,6 +295,26 @@ def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):
     assert printed(capsys, two, "oil", "--text-column", "body")[1][-1] == TEXTS[2]
 
 
+def test_another_column_is_not_taken_for_the_embedded_texts(
+    tmp_path, unrecorded, bert_folder, capsys
+):
+    """Of rows with a category, which alone is kept."""
+    rows = "".join(f'"{text}",{number % 2}\n' for number, text in enumerate(TEXTS))
+    (tmp_path / "a.csv").write_text(f"body,kind\n{rows}")
+    words = ["embed", bert_folder, "--input", str(tmp_path / "a.csv"), "--text-column", "body"]
+    for keep in ("kind", "body"):
+        assert main([*words, "--keep", keep, "--output", str(tmp_path / keep)]) == 0
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "kind"), "oil"]) == 0
+    captured = capsys.readouterr()
+    assert "no text column 'text' was kept: name the input of" in captured.err
+    assert "text" not in captured.out
+    assert "keywords are searched in texts, and" in failed(
+        capsys, tmp_path / "kind", "oil", "--keywords"
+    )
+    assert printed(capsys, tmp_path / "body", "oil", "--keywords")[1][-1] == "oil"
+
+
 @pytest.mark.parametrize("text_ids", [False, True])
 def test_an_index_is_searched_as_its_embeddings(tmp_path, bert_folder, capsys, text_ids):
     folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
