@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.printing import print_facts
 from pipelines.options import shared
+from pipelines.options.declare import declared
+from pipelines.options.shared import comma_names
 from pipelines.preparing.options import PrepareOptions
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output, table
+
+if TYPE_CHECKING:  # pyarrow would slow --help
+    from pipelines.storage.corpus import Corpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +33,50 @@ def run(given: Prepare) -> None:
     print_output(rows_table(result), end="\n\n")
     print_facts(result, given.verbose)
     made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
-    recipe = "documents" if given.options.documents else "simcse-base"
-    if "negative" in Corpus.open(given.output).columns:  # triples, which may have been recognized
+    print_ending(
+        made, given.output, next_training(Corpus.open(given.output), given.options.encoder)
+    )
+
+
+def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
+    """Return the command that trains an encoder on the corpus: by documents if enough of them have
+    two sentences, in batches that are not larger than the corpus."""
+    from pipelines.preparing.hold_out import LEAST_HELD_OUT
+    from pipelines.recipes import RECIPES
+
+    documents = corpus.manifest.get("documents", {"one_sentence": len(corpus)})
+    recipe, rows = "documents", len(corpus) - documents["one_sentence"]
+    if rows < RECIPES[recipe]().batch_size:
+        recipe, rows = "simcse-base", len(corpus)
+    if "negative" in corpus.columns:  # triples, which may have been recognized
         recipe = "simcse-supervised"
-    encoder = ("--encoder", given.options.encoder, "--output", "runs/mine")
-    print_ending(made, given.output, ("train", recipe, "--corpus", given.output, *encoder))
+    words: list[str | Path] = ["train", recipe, "--corpus", corpus.path, "--encoder", encoder]
+    if rows < RECIPES[recipe]().batch_size:
+        words += ["--batch-size", str(max(1, rows // 2))]
+    if recipe == "documents" and corpus.manifest.get("held_out", 0) >= LEAST_HELD_OUT:
+        words += ["--set", "dev=own"]  # the held-out documents choose the step
+    return [*words, "--output", "runs/mine"]
+
+
+def prepare_again(corpus: Corpus, encoder: Path, output: str) -> list[str | Path]:
+    """Return the command that prepares a corpus for another encoder, from the same input with the
+    same options; the texts of an augmented corpus are taken from itself."""
+    manifest = corpus.manifest
+    source, documents = manifest["source"], manifest.get("documents", {})
+    values = {**source, **source["cleaning"], "max_length": manifest["max_length"]}
+    values |= {"documents": documents.get("by"), "hold_out": manifest.get("held_out")}
+    if "augmentation" in manifest:
+        values = {"inputs": [str(corpus.path)], "augmented_column": "augmented_text"}
+    words: list[str | Path] = ["prepare"]
+    for option in declared(PrepareOptions):
+        value = values.get(option.field)
+        if value in (None, [], 0, option.default):
+            continue
+        shown = value if isinstance(value, list) else [value]
+        if option.option.convert is comma_names:
+            shown = [",".join(shown)]
+        words += [f"--{option.name}", *([] if value is True else map(str, shown))]
+    return [*words, "--encoder", encoder, "--output", output]
 
 
 def rows_table(result: dict[str, Any]) -> str:

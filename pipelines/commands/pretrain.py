@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
+from pipelines.commands.prepare import prepare_again
 from pipelines.commands.printing import print_facts
 from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
@@ -17,6 +18,7 @@ from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
     from pipelines.pretraining.new_encoder import NewEncoder
+    from pipelines.storage.corpus import Corpus
 
 # The recipes that make a new encoder unless --encoder is given, with the size of that encoder.
 NEW_ENCODERS = {"mlm-small": "4x256"}
@@ -90,12 +92,20 @@ def run(given: Pretrain) -> None:
     print_facts(result, given.verbose)
     if given.profile:
         print_output("\n" + read_sections(given.output), end="")
-    encoder = ("--encoder", given.output / "model", "--output")
-    after: tuple[str | Path, ...]
-    after = ("train", "simcse-base", "--corpus", corpus.path, *encoder, "runs/mine")
-    if new is not None:  # the corpus has the tokens of another tokenizer
-        after = ("prepare", "--input", corpus.path, *encoder, "corpus")
-    print_ending(baseline_sentence(result), given.output, after)
+    print_ending(baseline_sentence(result), given.output, _next(given, corpus, new is not None))
+
+
+def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:
+    """Return the command that uses the encoder: training, which prepares raw text by itself, or
+    preparing again if the corpus has the tokens of another tokenizer."""
+    model, training = given.output / "model", given.training
+    if is_new and corpus.path == Path(training.corpus).expanduser().absolute():
+        return prepare_again(corpus, model, "corpus")
+    words: list[str | Path] = ["train", "simcse-base", "--corpus", training.corpus]
+    for name in ("text_column", "encoding", "delimiter"):
+        if (value := getattr(training, name)) != getattr(CorpusOptions, name):
+            words += ["--" + name.replace("_", "-"), value]
+    return [*words, "--encoder", model, "--output", "runs/mine"]
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,13 @@ from read_inputs import run_prepare
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
+from pipelines.cli import main
+from pipelines.commands.prepare import next_training, prepare_again
 from pipelines.preparing.duplicates import sample_order
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.storage.corpus import Corpus
+
+TEXTS = [f"Text {n} says a thing. It is about the number {n}, it says." for n in range(90)]
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 
@@ -201,3 +206,65 @@ def test_mistakes_are_refused_before_anything_starts(tmp_path, bert_folder, caps
     assert run_prepare(tmp_path / "out", bert_folder, "--input", path, *words.split()) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def words_of(command):
+    return [str(word) for word in command]
+
+
+def test_the_same_corpus_is_prepared_for_another_encoder(
+    files, bert_folder, roberta_folder, unrecorded
+):
+    """By the command that `pretrain --new` prints."""
+    (files / "texts.csv").write_text("body;kind\n" + "".join(f'"{t}";x\n' for t in TEXTS))
+    words = ("--input", files / "texts.csv", "--text-column", "body", "--delimiter", ";")
+    words += ("--documents", "row", "--split", "en", "--hold-out", "5", "--query", "first")
+    words += ("--clean", "urls,unicode", "--min-tokens", "2", "--max-length", "20")
+    words += ("--exclude", files / "a.txt", files / "b.txt")
+    assert run_prepare(files / "one", bert_folder, *words) == 0
+    one = Corpus.open(files / "one")
+    again = words_of(prepare_again(one, roberta_folder, "other"))
+    assert again[-4:] == ["--encoder", roberta_folder, "--output", "other"]
+    assert main(again) == 0
+    other = Corpus.open(files / "other")
+    assert other.texts() == one.texts()
+    names = ("source", "documents", "held_out", "max_length", "dropped")
+    assert [other.manifest[n] for n in names] == [one.manifest[n] for n in names]
+    held = [(corpus.path / "held-out.parquet").read_bytes() for corpus in (one, other)]
+    assert held[0] == held[1]
+
+
+def test_an_augmented_corpus_is_prepared_from_its_own_texts(made, roberta_folder, unrecorded):
+    path = "pairs.jsonl"
+    with open(path, "w") as file:
+        file.writelines(json.dumps({"text": t, "augmented_text": t[:9]}) + "\n" for t in TEXTS)
+    corpus = made(path, augmented_column="augmented_text")
+    augmented = replace(corpus, manifest={**corpus.manifest, "augmentation": {}})
+    assert main(words_of(prepare_again(augmented, roberta_folder, "other"))) == 0
+    other = Corpus.open("other")
+    assert (other.columns, other.texts()) == (corpus.columns, corpus.texts())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["simcse-base"]),
+        ({"sample": 50}, ["simcse-base", "--batch-size", "25"]),
+        ({"documents": "row", "clean": CleanOptions(split="en")}, ["documents"]),
+        (
+            {"documents": "row", "clean": CleanOptions(split="en"), "hold_out": 4},
+            ["documents", "--set", "dev=own"],
+        ),
+        ({"documents": "row", "clean": CleanOptions(split="en"), "limit": 30}, ["simcse-base"]),
+    ],
+)
+def test_the_next_training_suits_the_corpus(made, tmp_path, options, expected):
+    """Of documents only if a batch of rows has another sentence in its document."""
+    texts = [text if number < 60 else text.split(".")[0] for number, text in enumerate(TEXTS)]
+    if options.get("limit"):
+        texts = TEXTS[:20] + [f"Another text {n}" for n in range(60)]
+        options = options | {"limit": 80}
+    (tmp_path / "a.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
+    command = words_of(next_training(made(tmp_path / "a.csv", **options), "an-encoder"))
+    corpus = ["--corpus", str(tmp_path / "corpus"), "--encoder", "an-encoder"]
+    assert command == ["train", expected[0], *corpus, *expected[1:], "--output", "runs/mine"]
