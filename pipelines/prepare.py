@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources
 from pipelines.reading.bad_rows import reasons_of, with_prefix
+from pipelines.reading.columns import check_reading
 from pipelines.reading.documents import check_documents
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
@@ -85,6 +87,9 @@ def check_input(options: PrepareOptions) -> CorpusJob:
         wrapped=options.wrapped,
         keep_paragraphs=options.clean.split is not None,
     )
+    if not options.labelled:
+        # The delimiter may be that of the excluded files.
+        check_reading(replace(plan, delimiter=None) if options.exclude else plan)
     if options.documents:
         check_documents(plan, options.clean.split is not None)
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
@@ -105,7 +110,7 @@ def _record(job: CorpusJob) -> dict[str, Any]:
     options = job.options
     # Options that are newer than some unfinished jobs are named only where they are given.
     newer = {"encoding", "delimiter", "limit", "documents"}
-    newer |= {"hold_out", "hold_out_fewer", "query", "queries", "wrapped"}
+    newer |= {"hold_out", "hold_out_fewer", "query", "queries", "wrapped", "labelled"}
     unset = (None, False, 0, "any")
     given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {
@@ -138,7 +143,7 @@ def _run(
     # The order of the files does not matter, as in the record.
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params |= {name: tuple(sorted(set(params[name]))) for name in ("inputs", "exclude")}
-    left_out = ("clean", "hold_out_fewer", "queries")
+    left_out = ("clean", "hold_out_fewer", "queries", "labelled")
     params = {k: v for k, v in params.items() if k not in left_out and v not in (None, ())}
     if job.options.hold_out is None:
         params.pop("query")

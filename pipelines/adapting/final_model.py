@@ -21,6 +21,7 @@ from pipelines.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.evaluation_data import read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.corpus import Corpus
+from pipelines.storage.held_out_file import has_held_out
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.dev_sets import BUILT_IN_PAIRS, graded_sets
 
@@ -60,10 +61,10 @@ def evaluate_models(
     """Return the scores of the models by name; of all but the first the differences to it, and the
     queries that one of both alone finds first.
 
-    They are scored on the test queries and the test half of the labels, which can only confirm the
-    winner, and on general text.
+    They are scored on the test queries, if documents are held out, and the test half of the labels,
+    which can only confirm the winner, and on general text.
     """
-    common = _scored_by(options, corpus.path)
+    common = _scored_by(options, corpus.path if has_held_out(corpus.path) else None)
     several, path = [model.options(common) for model in models], output / EVALUATION_FILE
     path.unlink(missing_ok=True)
     names = [model.name for model in models]
@@ -73,7 +74,7 @@ def evaluate_models(
     return (
         dict(zip(names, scores["models"].values(), strict=True)),
         dict(zip(names[1:], scores["differences"].values(), strict=True)),
-        dict(zip(names[1:], scores["changed_queries"].values(), strict=True)),
+        dict(zip(names[1:], scores.get("changed_queries", {}).values(), strict=False)),
     )
 
 

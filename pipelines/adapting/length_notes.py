@@ -9,7 +9,7 @@ from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.held_out_file import read_held_out
+from pipelines.storage.held_out_file import has_held_out, read_held_out
 
 # The share of rows longer than SENTENCE_TOKENS from which they look like texts, not sentences. Of
 # the sentences of documentation and of reviews 1 % are longer.
@@ -23,7 +23,9 @@ LONG_DOCUMENTS = 0.2
 def length_notes(corpus: Corpus, encoder: str, options: AdaptOptions) -> list[str]:
     """Return a note if rows that are adapted to as sentences look like texts, or if documents are
     longer than the encoder NAME reads."""
-    return _of_documents(corpus, encoder) if options.has_documents else _of_rows(corpus)
+    if not options.has_documents:
+        return _of_rows(corpus)
+    return _of_documents(corpus, encoder) if has_held_out(corpus.path) else []
 
 
 def require_sentences(corpus: Corpus, options: AdaptOptions) -> None:

@@ -233,4 +233,5 @@ class AdaptOptions:
             query=self.query,
             hold_out_fewer=self.hold_out is None,
             queries=QUERIES,
+            labelled=self.labelled is not None,
         )

@@ -52,6 +52,7 @@ def outcome(
     is handed back. models: the scores of the untouched encoder, the winner of the dev queries and
     perhaps others. differences, changed_queries: of all but the first. The table compares searches
     by keywords and passages only on documents: two halves of a sentence have few words in common.
+    With labelled texts there may be no held-out documents, and then no such scores.
     """
     return {
         "encoder": options.encoder,
@@ -71,7 +72,7 @@ def outcome(
             for name, entry in _own_first(models[UNTOUCHED])
             if options.has_documents or name not in _OF_DOCUMENTS
         },
-        "keyword_search": score_of(models[UNTOUCHED][KEYWORDS]),
+        "keyword_search": score_of(words) if (words := models[UNTOUCHED].get(KEYWORDS)) else None,
         "dev": {one.name: one.score for one in contenders},
         "trials": list(trials),
         "models": dict(models),

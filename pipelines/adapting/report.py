@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from pipelines.evaluating.scoring import (
     SAME_LABEL,
     WITH_KEYWORDS,
 )
+from pipelines.reading.columns import idle_options
 from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places, rows_again
@@ -73,12 +74,13 @@ def next_commands(
     """Return the commands that embed the user's rows and search them, by passages and with keywords
     if they find more. `embed` cannot read docstrings."""
     scores = {name: row["after"] for name, row in result["table"].items()}
-    best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__)
+    best = max((name for name in _SEARCHES if name in scores), key=scores.__getitem__, default=None)
     rows: tuple[str, ...] = ("YOUR.txt",)
     reading: tuple[str, ...] = ()
     if not options.reads_docstrings:
-        rows = rows_again(options.inputs, options.text_column)
-        reading = _reading(options)
+        idle = idle_options(options.inputs) if options.labelled else set()
+        column = "text" if "text_column" in idle else options.text_column
+        rows, reading = rows_again(options.inputs, column), _reading(options, idle)
     if best in (PASSAGES, PASSAGES_WITH_KEYWORDS):
         reading += ("--passages", str(PASSAGE_WORDS))
     keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
@@ -88,11 +90,11 @@ def next_commands(
     ]
 
 
-def _reading(options: AdaptOptions) -> tuple[str, ...]:
+def _reading(options: AdaptOptions, idle: Collection[str]) -> tuple[str, ...]:
     """Return the options by which `embed` reads the rows that were prepared."""
     found: tuple[str, ...] = ()
     for name in ("encoding", "delimiter"):
-        if (value := getattr(options, name)) is not None:
+        if (value := getattr(options, name)) is not None and name not in idle:
             found += (f"--{name}", value)
     if options.clean.steps:
         found += ("--clean", ",".join(options.clean.steps))
@@ -105,6 +107,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     """Write report.html."""
     said = html_page.paragraphs(sentences(result))
     documents, own = result["documents"], own_text(result)
+    searched = [_SEARCHED[own]] if FOUND_FIRST in result["table"] else []
     names = (*_SHOWN, *(("labelled", "label_column") if options.labelled else ()))
     settings = {name: getattr(options, name) for name in names} | {"documents": options.read_as}
     sections = [
@@ -113,7 +116,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
             said
             + found_plot(result, result["models"])
             + html_page.table(TABLE_HEADER, table_rows(result))
-            + html_page.paragraphs([f"{_SEARCHED[own]} {_PROOFS[chosen_by(result)]}"], "note"),
+            + html_page.paragraphs([" ".join([*searched, _PROOFS[chosen_by(result)]])], "note"),
         ),
         *changed_section(result),
         ("Candidates", html_page.table(trials_header(result), trial_rows(result))),

@@ -12,6 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.reading import sources
+from pipelines.reading.columns import check_reading
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say, say_warnings
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
@@ -29,18 +30,20 @@ def open_or_prepare(
 ) -> Corpus:
     """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
-    reading: the options of `prepare` for further columns, the encoding and the delimiter. The cache
-    key is made of cotbert's version, the input files' paths, sizes and times, the tokenizer, the
-    length, the columns, the encoding and the delimiter.
+    reading: the options of `prepare` for further columns, the encoding and the delimiter, which a
+    prepared corpus cannot have, and whether there are labelled texts to which they may belong. The
+    cache key is made of cotbert's version, the input files' paths, sizes and times, the tokenizer,
+    the length, the columns, the encoding and the delimiter.
     """
+    options = PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
-        return Corpus.open(corpus)
+        found = Corpus.open(corpus)
+        _refuse_reading(options)
+        return found
     above = Path(corpus).expanduser().absolute().parent
     if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
         raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
-    options = recognise_triples(
-        PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
-    )
+    options = recognise_triples(options)
     plan = sources.plan(
         options.inputs,
         options.text_column,
@@ -48,6 +51,8 @@ def open_or_prepare(
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
+    if not options.labelled:
+        check_reading(plan)
     facts = (__version__, sources.stamps(plan), load_tokenizer(encoder).hash, max_length)
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))
@@ -68,3 +73,17 @@ def open_or_prepare(
     say(f"preparing {corpus} into {folder}")
     prepare(options, folder, verbose)
     return Corpus.open(folder)
+
+
+def _refuse_reading(options: PrepareOptions) -> None:
+    """Raise UserError if options name how a text is read, and the corpus is prepared already."""
+    names = ["augmented_column", "negative_column"]
+    if not options.labelled:
+        names += ["text_column", "encoding", "delimiter"]
+    for name in names:
+        if (value := getattr(options, name)) != getattr(PrepareOptions, name):
+            option = name.replace("_", "-")
+            raise UserError(
+                f"{name} is {value!r} and corpus {options.inputs[0]!r} is prepared, so its texts "
+                f"are chosen already: leave out --{option}, or give the text itself"
+            )

@@ -182,8 +182,12 @@ class TrainingOptions(CorpusOptions):
 
     @property
     def reading(self) -> dict[str, Any]:
-        columns = {"augmented_column": self.augmented_column}
-        return {**super().reading, **columns, "negative_column": self.negative_column}
+        return {
+            **super().reading,
+            "augmented_column": self.augmented_column,
+            "negative_column": self.negative_column,
+            "labelled": self.labelled is not None,
+        }
 
     def open_data(
         self, settings: TrainSettings, output: Path, *, verbose: bool = False

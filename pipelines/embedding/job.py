@@ -23,6 +23,7 @@ from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, check_types, open_earlier
 from pipelines.reading import pieces, sources
+from pipelines.reading.columns import check_reading
 from pipelines.reading.file_shards import join_small_files
 from pipelines.reading.manifests import EACH_ROW
 from pipelines.reading.read_plan import ReadPlan
@@ -175,6 +176,7 @@ def _plan(options: EmbedOptions) -> ReadPlan:
         wrapped=options.wrapped,
         whole_files=options.documents is not None,
     )
+    check_reading(plan)
     shards = join_small_files(plan.shards, SHARD_BYTES, pieces.PIECE_ROWS)
     return replace(plan, shards=shards, clean=cleaning(options.clean))
 

@@ -14,6 +14,7 @@ from pipelines.cleaning.options import in_order
 from pipelines.cleaning.steps import cleaning
 from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateOptions
 from pipelines.reading import sources
+from pipelines.reading.columns import check_reading
 from pipelines.reading.documents import as_text, has_no_value
 from pipelines.reading.text_files import read_pieces
 from pipelines.runtime.progress import say
@@ -81,6 +82,7 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
+    check_reading(plan)
     plan = replace(plan, clean=cleaning(in_order(options.clean)))
     labels: dict[str, str] = {}
     dropped: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
+from pipelines.reading.columns import check_reading
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
 
@@ -30,6 +31,7 @@ def calibration_texts(options: QuantizeOptions) -> list[str]:
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
+    check_reading(plan)
     found = sorted(set(_spread_texts(plan, 2 * options.rows)))
     if len(found) < 2 * LEAST_TEXTS:
         raise UserError(

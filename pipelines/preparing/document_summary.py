@@ -39,7 +39,8 @@ def finish_documents(
     held_out = queries = 0
     if options.hold_out is not None:
         files = sorted(work.scratch.glob("part-*.held"))
-        held_out, queries = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
+        if files:
+            held_out, queries = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
         entries["held_out"] = held_out
     if options.documents is None:
         return DocumentSummary(entries)

@@ -21,6 +21,7 @@ from pipelines.preparing.duplicates import KEPT
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.placing import WORD
 from pipelines.preparing.scratch_files import place_chunks
+from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import dev_half
 from pipelines.storage.resumable_output import atomic_file
 
@@ -53,7 +54,7 @@ def mark_held_out(
     """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
 
     many: number of sentences that were dropped as those of many documents. Returns the number of
-    dropped rows. Raises UserError if there are too few documents.
+    dropped rows. Raises UserError if there are too few documents, and labelled texts do not choose.
     """
     count = options.hold_out
     assert count is not None
@@ -61,7 +62,11 @@ def mark_held_out(
     most = chosen.possible // LEAST_DOCUMENTS
     if count > most:
         if not options.hold_out_fewer or most < LEAST_HELD_OUT:
-            raise UserError(_too_many(options, chosen.possible, most, many))
+            found = _found(options, chosen.possible, many)
+            if options.labelled and options.hold_out_fewer:
+                say(f"note: {found}, too few to hold any out: the labelled texts alone are scored")
+                return 0
+            raise UserError(_too_many(options, found, most))
         chosen = _choose(most, options, places, keep, scratch)
     flags = np.memmap(keep, np.uint8, "r+")
     flags[np.concatenate(chosen.held)] = HELD
@@ -81,26 +86,32 @@ def _choose(
     return chosen
 
 
-def _too_many(options: PrepareOptions, possible: int, most: int, many: int) -> str:
-    what = (
+def _found(options: PrepareOptions, possible: int, many: int) -> str:
+    """Return in words how many documents, or sentences, can be held out."""
+    found = (
         f"{possible:,} documents have two different sentences or more, one of them of "
         f"{QUERY_WORDS} words"
         if options.documents
         else f"{possible:,} sentences have {HALVES_WORDS} words or more"
     )
     if many:
-        what += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
+        found += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"
+    return found
+
+
+def _too_many(options: PrepareOptions, found: str, most: int) -> str:
     if not options.hold_out_fewer:
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
-        return f"hold_out is {options.hold_out:,} and {what}: {use}"
+        return f"hold_out is {options.hold_out:,} and {found}: {use}"
     other = (
         "make more of them: --documents paragraph (of txt, md and rst files), or --documents none "
-        "(sentences)"
+        "(sentences); or choose by labels with --labelled FILE"
         if options.documents
-        else "choose by graded pairs with `cotbert train RECIPE --dev-pairs FILE`"
+        else "choose by labels with --labelled FILE, or by graded pairs with `cotbert train RECIPE "
+        "--dev-pairs FILE`"
     )
     return (
-        f"{what}, and the score needs {LEAST_DOCUMENTS * LEAST_HELD_OUT}, of which it holds out "
+        f"{found}, and the score needs {LEAST_DOCUMENTS * LEAST_HELD_OUT}, of which it holds out "
         f"{LEAST_HELD_OUT}: give more text, or {other}"
     )
 

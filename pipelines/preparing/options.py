@@ -120,6 +120,9 @@ class PrepareOptions:
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
     queries: int = 0
     """With fewer held-out documents than this, each has several queries (`cotbert adapt`)."""
+    labelled: bool = False
+    """Whether labelled texts choose the encoder: hold_out is 0 if there are too few documents, and
+    the text column, the encoding and the delimiter may be those of the labelled texts alone."""
 
     def __post_init__(self) -> None:
         if self.triples:
@@ -152,10 +155,11 @@ class PrepareOptions:
         at_least(self, 2, "hold_out")
         if self.query not in get_args(Query):
             raise unknown("query", self.query, get_args(Query))
-        if self.query == "first" and not (self.documents and self.hold_out):
+        needed = {"--documents": self.documents, "--hold-out": self.hold_out}
+        if self.query == "first" and not all(needed.values()):
+            missing = " and ".join(option for option, value in needed.items() if not value)
             raise UserError(
-                "query is 'first' and there are no held-out documents: give --documents and "
-                "--hold-out too"
+                f"query is 'first' and there are no held-out documents: give {missing} too"
             )
 
     def _name_triples(self) -> None:

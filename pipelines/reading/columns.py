@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -12,10 +13,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
-from pipelines.reading.formats import kind_of
+from pipelines.reading.delimiters import DELIMITERS, NAMES, WORDS, other_delimiter
+from pipelines.reading.formats import COMPRESSIBLE, KINDS, kind_of
 from pipelines.reading.line_reader import json_objects
-from pipelines.reading.read_plan import KEEP, ReadPlan
+from pipelines.reading.read_plan import KEEP, WITHOUT_COLUMNS, ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
@@ -24,6 +25,8 @@ COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 # `cotbert search` reads the same column.
 ID_OPTION = "--id-column of `cotbert embed`"
 
+# The line by which spreadsheets learn the delimiter of a csv file.
+_EXCELS_LINE = re.compile("sep=(.)", re.IGNORECASE)
 # Maximum number of JSON lines that are searched for the columns before the job starts.
 SAMPLED_LINES = 10_000
 
@@ -68,6 +71,11 @@ def header(name: str, delimiter: str, encoding: str | None = None) -> list[str]:
     cells = next(delimited_rows(name, delimiter, encoding), [])
     if isinstance(cells, Unusable):
         raise UserError(f"the first line of {name!r} names no columns ({cells}): correct it")
+    if noted := _EXCELS_LINE.fullmatch(delimiter.join(cells)):
+        raise UserError(
+            f"the first line of {name!r} is {noted[0]!r}, which only spreadsheets read: delete it, "
+            f"and give --delimiter {WORDS.get(noted[1], noted[1])!r}"
+        )
     return cells
 
 
@@ -98,13 +106,37 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
 
 
-def check_text_files(files: Sequence[str], text_column: str) -> None:
-    """Raise UserError if a text column is named and all files are text files, without columns."""
-    if text_column != "text" and set(map(kind_of, files)) == {"txt"}:
+# The options of reading that concern some formats alone.
+_CONCERNS = {
+    "text_column": set(KINDS.values()) - set(WITHOUT_COLUMNS) | {"hub"},
+    "delimiter": set(DELIMITERS),
+    "encoding": set(COMPRESSIBLE),
+}
+
+
+def idle_options(inputs: Sequence[str]) -> set[str]:
+    """Return which of text_column, delimiter and encoding concern none of the files; a folder may
+    have files of any format."""
+    kinds = set(map(kind_of, inputs))
+    if None in kinds:
+        return set()
+    return {option for option, some in _CONCERNS.items() if not kinds & some}
+
+
+def check_reading(plan: ReadPlan) -> None:
+    """Raise UserError for a text column, a delimiter or an encoding that concerns no file."""
+    first, idle = plan.files[0], idle_options(plan.files)
+    if "text_column" in idle and plan.text_columns != ("text",):
         raise UserError(
-            f"input {files[0]!r} has no columns and so no {text_column!r}: leave out "
+            f"input {first!r} has no columns and so no {','.join(plan.text_columns)!r}: leave out "
             "--text-column, or rename the file to .csv or .tsv if it is a table"
         )
+    for option in idle - {"text_column"}:
+        if (value := getattr(plan, option)) is not None:
+            raise UserError(
+                f"{option} is {value!r} and the input, such as {first!r}, has no file of "
+                f"{' or '.join(sorted(_CONCERNS[option]))}: leave out --{option}"
+            )
 
 
 def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:

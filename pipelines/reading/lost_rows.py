@@ -43,7 +43,7 @@ _ADVICE = {
     "binary": "hold zero bytes: is it a text file?",
     "extra_cells": "have more cells than the header: put texts with separators into quotes; a cell "
     "of a tsv file holds no tab",
-    "bad_id": "have an id of another type than the first rows",
+    "bad_id": "have no id, or one of another type than the first rows",
     "invalid_json": "are not JSON objects: write one on each line, as `jq -c '.[]'` does with a "
     "list",
     "no_text_column": "lack the column of the texts",

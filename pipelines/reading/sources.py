@@ -17,7 +17,7 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations, sick
-from pipelines.reading.columns import TRIPLES, check_text_files
+from pipelines.reading.columns import TRIPLES
 from pipelines.reading.delimiters import DELIMITERS, named_delimiter
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
@@ -85,7 +85,6 @@ def plan(
             f"wrapped is given and the input, such as {files[0]!r}, has no txt file: leave it out"
         )
     shards = list(_shards_of(made, shard_bytes))
-    check_text_files(files, text_column)
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
     if whole_files:

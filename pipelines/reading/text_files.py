@@ -14,6 +14,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from pipelines.reading import readers, sources
 from pipelines.reading.bad_rows import reasons_of
+from pipelines.reading.columns import check_reading
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
@@ -39,9 +40,11 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
     Raises UserError if there are none, or more than MOST_CHARACTERS. Shows a warning for each file
     that loses rows.
     """
+    plan = sources.plan([corpus], text_column, encoding=encoding)
+    check_reading(plan)
     sentences: list[str] = []
     read, characters, dropped = 0, 0, Counter[str]()
-    for piece in read_pieces(sources.plan([corpus], text_column, encoding=encoding)):
+    for piece in read_pieces(plan):
         sentences += piece.texts
         characters += sum(map(len, piece.texts))
         if characters > MOST_CHARACTERS:

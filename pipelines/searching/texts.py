@@ -13,6 +13,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
+from pipelines.reading.columns import check_reading
 from pipelines.reading.ids import INT64
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
@@ -32,7 +33,7 @@ def input_plan(
     """
     whole_files = "documents" in manifest
     id_column = None if whole_files else manifest.get("id_column")
-    encoding = encoding or manifest.get("encoding")
+    given, encoding = encoding, encoding or manifest.get("encoding")
     plan = sources.plan(
         inputs,
         text_column,
@@ -43,6 +44,8 @@ def input_plan(
         wrapped="wrapped" in manifest,
         whole_files=whole_files,
     )
+    # The delimiter is that of the embedded input, which may have had another format.
+    check_reading(replace(plan, encoding=given, delimiter=None))
     clean = cleaning(manifest.get("clean", ()))
     # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=manifest.get("id_type", INT64), clean=clean)

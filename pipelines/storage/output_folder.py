@@ -39,6 +39,8 @@ AGAIN = "give the same command again"
 CONTINUE = f"{AGAIN} to continue"
 # Maximum number of changed settings that a message names.
 SHOWN = 5
+# What a message calls an entry of a record that is no setting.
+_WORDS = {"corpus_digest": "the corpus", "dev_digest": "the dev pairs or labels"}
 # A setting on which only the speed of a job depends, so that it may change when the job continues.
 CORES = "cpus_per_worker"
 
@@ -117,7 +119,8 @@ def check_output(
     path = output_path(path)
     if not (path / SETTINGS_FILE).is_file():
         return require_empty(path, inside)
-    changed = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
+    named = (n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record))
+    changed = [_WORDS.get(name, name) for name in named]
     if changed:
         more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         raise UserError(

@@ -153,11 +153,15 @@ def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
 
 
 def test_labels_choose_the_step_and_the_encoder_and_their_other_half_confirms(home, bert_folder):
-    """Of sentences with one of two groups of words, whose vocabulary is the label."""
+    """Of sentences with one of two groups of words, whose vocabulary is the label. They are too
+    short for halves, and the labels are in a table, whose options the lines of text do not need."""
     draw, groups = random.Random(2), (WORDS[:8], WORDS[8:])
-    rows = (f"{' '.join(draw.choices(groups[n % 2], k=12))}.,{n % 2}\n" for n in range(120))
-    (home / "labels.csv").write_text("text,kind\n" + "".join(rows))
-    words = (*("adapt", "labels.csv", "--labelled", "labels.csv", "--label-column", "kind"),)
+    texts = [" ".join(draw.choices(groups[n % 2], k=11)) for n in range(120)]
+    (home / "short.txt").write_text("\n".join(texts))
+    rows = (f"{text};{n % 2}\n" for n, text in enumerate(texts))
+    (home / "labels.csv").write_text("question;kind\n" + "".join(rows))
+    words = (*("adapt", "short.txt", "--labelled", "labels.csv", "--label-column", "kind"),)
+    words += ("--text-column", "question", "--delimiter", ";")
     words += ("--encoder", bert_folder, "--candidates", "simcse", "--batch-size", "8")
     job = forked.run(*words, "--steps", "4", "--output", "labelled", **where(home))
     assert job.returncode == 0, job.stderr
@@ -173,7 +177,13 @@ def test_labels_choose_the_step_and_the_encoder_and_their_other_half_confirms(ho
     assert result["chosen"] == (winner if low > 0 else "untouched")
     assert "labelled texts nearest to one of the same label, in %" in job.stdout
     assert "dev texts by labels, %" in job.stdout
-    assert "No training saw a label" in (home / "labelled" / "report.html").read_text()
+    page = (home / "labelled" / "report.html").read_text()
+    assert "No training saw a label" in page
+    assert "held-out sentence" not in page
+    assert "0 sentences have 12 words or more, too few to hold any out" in job.stderr
+    assert result["documents"] == {"by": "none", "held_out": 0}
+    assert set(result["table"]) == {"same-label", "pairs-dev", "pairs-test"}
+    assert "model --input short.txt --output runs/vectors" in job.stdout
 
 
 def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):

@@ -77,6 +77,38 @@ def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder
     assert prepared == []
 
 
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"augmented_column": "b"}, "augmented_column is 'b' and corpus '.*' is prepared, so its"),
+        ({"augmented_column": "b", "labelled": True}, "leave out --augmented-column, or give"),
+        ({"text_column": "b"}, "text_column is 'b'"),
+        ({"encoding": "latin-1"}, "encoding is 'iso8859-1'"),
+        ({"delimiter": ";"}, "delimiter is ';'"),
+        ({"text_column": "b", "delimiter": ";", "labelled": True}, None),
+    ],
+)
+def test_a_prepared_corpus_is_not_read_in_another_way(
+    tmp_path, prepared, bert_folder, given, refused
+):
+    write_json(tmp_path / "manifest.json", {"rows": 7})
+    if refused is None:  # they are those of the labelled texts
+        assert len(open_or_prepare(str(tmp_path), bert_folder, 32, **given)) == 7
+        return
+    with pytest.raises(UserError, match=refused):
+        open_or_prepare(str(tmp_path), bert_folder, 32, **given)
+
+
+@pytest.mark.parametrize("given", [{"text_column": "question"}, {"delimiter": ";"}])
+def test_the_options_of_labelled_texts_do_not_concern_plain_text(
+    text, prepared, bert_folder, given
+):
+    with pytest.raises(UserError, match=r"leave out --(text-column|delimiter)"):
+        open_or_prepare(str(text), bert_folder, 16, **given)
+    open_or_prepare(str(text), bert_folder, 16, labelled=True, **given)
+    assert len(prepared) == 1
+
+
 def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = open_or_prepare(str(text), bert_folder, 16)

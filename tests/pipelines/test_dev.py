@@ -70,7 +70,10 @@ def test_a_run_that_called_its_pairs_otherwise_is_continued(tmp_path):
     assert old["settings"]["dev"] == "sts-b"
     assert check_output(folder, "run", new) == folder
     seed = {"settings": new["settings"] | {"seed": 3}}
-    for change, named in (({"dev_digest": "other"}, "dev, dev_digest"), (seed, "seed")):
+    for change, named in (
+        ({"dev_digest": "other"}, "dev, the dev pairs or labels"),
+        (seed, "seed"),
+    ):
         with pytest.raises(UserError, match=rf"was started with other settings \({named}\)"):
             check_output(folder, "run", {**new, **change})
     (tmp_path / "settings.json").write_text(json.dumps({"settings": {"dev": 2}}))

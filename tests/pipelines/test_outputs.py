@@ -41,11 +41,11 @@ def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys)
     assert earlier_run(out) == "abc"
     assert "continuing the search in" in capsys.readouterr().err
     other = {"settings": {"method.temperature": 0.1, "seed": [0, 1]}, "corpus_digest": "b"}
-    changed = r"other settings \(method\.temperature, corpus_digest\): give the same settings or a"
+    changed = r"other settings \(method\.temperature, the corpus\): give the same settings or a"
     with pytest.raises(UserError, match=f"the search in .* was started with {changed} new"):
         open_output(out, "search", other)
     many = {"settings": {f"a{n}": n for n in range(9)}}
-    with pytest.raises(UserError, match=r"\(\S+, \S+, \S+, \S+, \S+ and 7 more\): give"):
+    with pytest.raises(UserError, match=r"\(\S+, \S+, the corpus, \S+, \S+ and 7 more\): give"):
         open_output(out, "search", many)
     write_json(out / "result.json", {})
     with pytest.raises(UserError, match=r"the search in .* is finished: give a new folder"):

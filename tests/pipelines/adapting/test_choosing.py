@@ -53,8 +53,9 @@ def scores(found, mrr, weight=0.3):
 def test_a_winner_that_the_test_queries_do_not_confirm_is_not_handed_back(found, mrr, is_confirmed):
     trained = Contender("denosent-rest", "t", 57.0)
     tested = {UNTOUCHED: scores(51.0, 60.0), "denosent-rest": scores(found, mrr)}
-    assert confirm(trained, BEFORE, tested, {}) is (trained if is_confirmed else BEFORE)
-    assert confirm(BEFORE, BEFORE, tested, {}) is BEFORE
+    gaps = {"denosent-rest": {}}
+    assert confirm(trained, BEFORE, tested, gaps) is (trained if is_confirmed else BEFORE)
+    assert confirm(BEFORE, BEFORE, tested, gaps) is BEFORE
 
 
 def test_methods_without_template_train_the_best_readout():

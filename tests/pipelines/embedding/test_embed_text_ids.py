@@ -74,7 +74,10 @@ def test_ids_that_cannot_be_are_listed(tmp_path, bert_folder):
     manifest = embed(tmp_path / "a.jsonl", tmp_path / "out", bert_folder)
     assert (manifest["rows"], manifest["skipped"]) == (1, {"bad_id": 4, "empty": 1})
     (warning,) = manifest["warnings"][1:]
-    assert "lost 4 of 6 rows (66.7 %): 4 have an id of another type than the first rows" in warning
+    assert (
+        "lost 4 of 6 rows (66.7 %): 4 have no id, or one of another type than the first rows"
+        in warning
+    )
     lines = (tmp_path / "out" / "skipped.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["id"] == "b"
 

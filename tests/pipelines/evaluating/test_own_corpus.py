@@ -140,7 +140,7 @@ def test_without_dev_queries_keywords_have_the_default_weight(unrecorded, tmp_pa
 def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path, capsys):
     assert main(["evaluate", bert_folder, "--corpus", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "has no held-out documents: prepare it with --hold-out" in line
+    assert "is no folder made by `cotbert prepare`: check its name" in line
     assert own_store.search_runs(["0", "1"]) == []
 
 

@@ -131,7 +131,8 @@ def test_the_sentences_of_a_docstring_are_a_document(made):
         ({"documents": "page"}, "documents is 'page': give row, file, paragraph or column:NAME"),
         ({"documents": "column:"}, "documents is 'column:': give row"),
         ({"hold_out": 1}, "hold_out is 1: give at least 2"),
-        ({"hold_out": 4, "query": "first"}, "query is 'first' and there are no held-out docu"),
+        ({"hold_out": 4, "query": "first"}, "no held-out documents: give --documents too"),
+        ({"query": "first"}, "no held-out documents: give --documents and --hold-out too"),
         ({"hold_out": 4, "query": "last"}, "unknown query 'last'"),
     ],
 )

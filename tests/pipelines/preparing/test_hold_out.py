@@ -22,7 +22,7 @@ from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing import duplicates, hold_out
 from pipelines.preparing.placing import count_words
-from pipelines.storage.held_out_file import read_held_out
+from pipelines.storage.held_out_file import has_held_out, read_held_out
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 
@@ -108,6 +108,19 @@ def test_a_tenth_is_held_out_where_that_is_fewer(made):
     fewer = made(*files, hold_out=1000, hold_out_fewer=True, name="fewer", **options)
     assert pairs(fewer) == pairs(made(*files, hold_out=most, name="exact", **options))
     assert len(pairs(fewer)) == most > 10
+
+
+def test_too_few_are_no_error_where_labels_choose(tmp_path, made, capsys):
+    path = write_rows(tmp_path / "a.csv", [(f"It says {n} things.",) for n in range(50)])
+    options = {"hold_out": 1000, "hold_out_fewer": True}
+    with pytest.raises(UserError, match="more text, or choose by labels with --labelled FILE, or"):
+        made(path, name="refused", **options)
+    corpus = made(path, labelled=True, **options)
+    assert (len(corpus), corpus.manifest["held_out"]) == (50, 0)
+    assert not has_held_out(corpus.path)
+    assert "0 sentences have 12 words or more, too few to hold any out" in capsys.readouterr().err
+    with pytest.raises(UserError, match="hold_out is 4 and 0 sentences have"):
+        made(path, name="named", hold_out=4, labelled=True)
 
 
 def test_a_refusal_counts_the_sentences_of_many_documents(tmp_path, made):

@@ -13,6 +13,7 @@ from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import text_readers
+from pipelines.reading.columns import check_reading
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 from pipelines.storage.corpus import Corpus
@@ -103,3 +104,37 @@ def test_prepare_and_embed_take_both(tmp_path, bert_folder):
     assert main(["embed", bert_folder, *how, "vectors"]) == 0
     assert pq.read_table(tmp_path / "vectors" / "data")["id"].to_pylist() == list(range(5))
     assert main(["search", "vectors", "dog number 3 runs", "--text", "a.csv"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "refused"),
+    [
+        (["a.txt", "b.jsonl"], {"delimiter": ";"}, "has no file of csv or tsv: leave out --delim"),
+        (["a.txt", "c.csv"], {"delimiter": ";"}, None),
+        (["d.parquet"], {"encoding": "latin-1"}, "csv or jsonl or tsv or txt: leave out --encod"),
+        (["b.jsonl", "d.parquet"], {"encoding": "latin-1"}, None),
+        (["a.txt"], {"text_column": "b"}, "has no columns and so no 'b': leave out --text-column"),
+        (["docstrings:json"], {"text_column": "b"}, "has no columns and so no 'b'"),
+        (["a.txt", "b.jsonl"], {"text_column": "b"}, None),
+    ],
+)
+def test_an_option_that_concerns_no_file_is_refused(tmp_path, names, given, refused):
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "one", "b": "two"}\n')
+    (tmp_path / "c.csv").write_text("text;b\none;two\n")
+    pq.write_table(pa.table({"text": ["one"]}), tmp_path / "d.parquet")
+    made = plan([n if ":" in n else str(tmp_path / n) for n in names], **given)
+    if refused is None:
+        check_reading(made)
+        return
+    with pytest.raises(UserError, match=refused):
+        check_reading(made)
+
+
+@pytest.mark.parametrize(("line", "word"), [("sep=;", ";"), ("SEP=\t", "tab"), ("sep=,", ",")])
+def test_the_line_of_a_spreadsheet_is_no_header(tmp_path, line, word):
+    (tmp_path / "a.csv").write_text(f"{line}\ntext;b\none;two\n")
+    message = f"which only spreadsheets read: delete it, and give --delimiter '{word}'"
+    for delimiter in (None, ";"):
+        with pytest.raises(UserError, match=message):
+            plan([str(tmp_path / "a.csv")], delimiter=delimiter)

@@ -314,14 +314,6 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
     assert all_have_integers(plan([str(tmp_path)])) is expected
 
 
-def test_columns_of_a_text_file_are_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("title\tbody\n")
-    with pytest.raises(UserError, match=r"a\.txt' has no columns and so no 'title,body': leave"):
-        plan([str(tmp_path)], text_column="title,body")
-    (tmp_path / "b.tsv").write_text("title\tbody\n")
-    assert len(plan([str(tmp_path)], text_column="title,body").files) == 2
-
-
 @pytest.mark.parametrize("columns", ["text", "body,titel", "meta.lang"])
 def test_json_without_a_text_column_is_refused_with_its_columns(tmp_path, columns):
     """A column may be missing in many rows."""

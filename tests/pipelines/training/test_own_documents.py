@@ -21,6 +21,7 @@ from cotbert_core.evaluation import (
     score_keywords,
     score_pairs,
 )
+from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.settings import ROLES, TrainSettings
 from cotbert_core.training import distributed
@@ -84,12 +85,15 @@ def test_each_half_is_searched_among_the_targets_of_both(corpus):
 
 def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
     assert not has_held_out(tmp_path)
-    unprepared = "no held-out documents: prepare it with --hold-out"
+    unprepared = r"no folder made by `cotbert prepare`: check its name, or .* with --hold-out"
     with pytest.raises(UserError, match=unprepared):
         read_held_out(tmp_path, "dev")
     (tmp_path / "text.txt").write_text("One.\nTwo.\n")
     with pytest.raises(UserError, match=unprepared):  # before the text is prepared
         TrainingOptions(corpus=str(tmp_path / "text.txt")).open_data(OWN, tmp_path / "out")
+    write_json(tmp_path / "manifest.json", {})
+    with pytest.raises(UserError, match="no held-out documents: prepare it with --hold-out"):
+        read_held_out(tmp_path, "dev")
     with pytest.raises(UserError, match="dev is 'own' and there is no corpus"):
         with_own({}, None)
     write_held_out(tmp_path, QUERIES[:3], TARGETS[:3])
