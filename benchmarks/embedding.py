@@ -17,7 +17,7 @@ from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision
-from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.embedding.embed import EmbedOptions, embed, read_embeddings
 from pipelines.runtime.ray_session import ray_session
 
 SENTENCES = 20_000

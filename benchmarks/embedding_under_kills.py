@@ -39,7 +39,7 @@ from benchmarks.harness import (
 )
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.processes import descendants, filter_by_title
 

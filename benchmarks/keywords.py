@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, Row, interleave
 from cotbert_core.evaluation.keyword_search import K1, WORD, B, KeywordCounts, KeywordScores
-from pipelines.searching.parts import BLOCK_ROWS
+from pipelines.embedding.parts import BLOCK_ROWS
 
 ROWS, QUERIES = 100_000, 10
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from benchmarks.harness import DisagreementError, Row, interleave
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import write_json
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
+from pipelines.embedding.embeddings import Embeddings
+from pipelines.embedding.parts import BLOCK_ROWS
 from pipelines.reading.data_folder import make_data_folder
-from pipelines.search import nearest
-from pipelines.searching.embeddings import Embeddings
-from pipelines.searching.parts import BLOCK_ROWS
+from pipelines.searching.search import nearest
 
 ROWS, DIMENSION, TOP = 200_000, 384, 10
 PART_ROWS = 4 * BLOCK_ROWS

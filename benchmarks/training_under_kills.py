@@ -40,8 +40,8 @@ from benchmarks.harness import (
 )
 from cluster import local, nodes
 from cluster.nodes import LocalCluster
-from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.runtime.auth_token import TOKEN
 
 HEADER = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"

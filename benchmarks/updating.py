@@ -19,7 +19,7 @@ from benchmarks.harness import DisagreementError, Row, interleave, least_cosine
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import read_json
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 
 ROWS, NEW = 100_000, 1_000
 # The least ratio of the times.

@@ -17,7 +17,7 @@ from cotbert_core.settings import TrainSettings
 from pipelines.adapting.choosing import UNTOUCHED, Contender
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import keyword_weights, table_rows
-from pipelines.evaluate import evaluate, evaluate_several
+from pipelines.evaluating.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.evaluation_data import read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.corpus import Corpus

@@ -18,7 +18,7 @@ class Adapt:
 
 
 def run(given: Adapt) -> None:
-    from pipelines.adapt import adapt
+    from pipelines.adapting.adapt import adapt
     from pipelines.adapting.report import summary
 
     result = adapt(given.options, given.output, given.verbose, kept=given.kept)

@@ -18,7 +18,7 @@ class Augment:
 
 
 def run(given: Augment) -> None:
-    from pipelines.augment import augment
+    from pipelines.augmenting.augment import augment
 
     result = augment(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)

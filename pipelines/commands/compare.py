@@ -42,10 +42,10 @@ class Compare:
 
 
 def run(given: Compare) -> None:
-    from pipelines.compare import compare
+    from pipelines.comparing.compare import compare
     from pipelines.comparing.entries import Comparison, same_budget, with_common_max_length
+    from pipelines.comparing.report import HEADER, cells
     from pipelines.evaluating.evaluation_tasks import choose_tasks
-    from pipelines.reports.compare_page import HEADER, cells
     from pipelines.runtime.progress import print_output, table
 
     training = given.training

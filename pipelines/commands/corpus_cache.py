@@ -9,8 +9,8 @@ from typing import Any
 from cotbert_core import __version__
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions, recognise_triples
+from pipelines.preparing.prepare import prepare
 from pipelines.reading import sources
 from pipelines.reading.columns import check_reading
 from pipelines.reading.data_folder import DATA_FOLDER

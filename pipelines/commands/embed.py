@@ -23,7 +23,7 @@ class Embed:
 
 def run(given: Embed) -> None:
     from cotbert_core.evaluation.passages import PASSAGE_WORDS
-    from pipelines.embed import embed
+    from pipelines.embedding.embed import embed
 
     result = embed(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)

@@ -38,7 +38,7 @@ class Evaluate:
 
 
 def run(given: Evaluate) -> None:
-    from pipelines.evaluate import evaluate, evaluate_several
+    from pipelines.evaluating.evaluate import evaluate, evaluate_several
     from pipelines.evaluating.model_specs import options_of_model
 
     several = [options_of_model(given.options, model) for model in given.models]

@@ -36,7 +36,7 @@ class Index:
 
 
 def run(given: Index) -> None:
-    from pipelines.index import index
+    from pipelines.searching.index import index
 
     result = index(given.embeddings, given.output, given.options, given.update)
     print_result(result)

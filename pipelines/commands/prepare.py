@@ -26,7 +26,7 @@ class Prepare:
 
 
 def run(given: Prepare) -> None:
-    from pipelines.prepare import prepare
+    from pipelines.preparing.prepare import prepare
     from pipelines.storage.corpus import Corpus
 
     result = prepare(given.options, given.output, given.verbose)

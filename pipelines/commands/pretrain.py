@@ -68,7 +68,7 @@ class Pretrain:
 
 def run(given: Pretrain) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.pretrain import ENCODER, PACKED, pretrain
+    from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.profiling import read_sections
 

@@ -22,7 +22,7 @@ class Quickstart:
 def run(given: Quickstart) -> None:
     from datetime import datetime
 
-    from pipelines.quickstart import quickstart
+    from pipelines.adapting.quickstart import quickstart
 
     name = f"quickstart-{datetime.now():%Y%m%d-%H%M%S}"
     quickstart(given.output or Path("runs") / name, given.verbose, given.options)

@@ -15,7 +15,7 @@ from pipelines.runtime.progress import print_output
 from pipelines.searching.options import SearchOptions
 
 if TYPE_CHECKING:
-    from pipelines.search import Match
+    from pipelines.searching.search import Match
 
 # Characters of a text that are printed without --json, about four lines: a text may be a long file.
 MOST_CHARACTERS = 300
@@ -29,7 +29,7 @@ class Search:
 
 
 def run(given: Search) -> None:
-    from pipelines.search import search
+    from pipelines.searching.search import search
 
     queries = given.options.queries
     show_matches = _print_json if given.json else _print_table

@@ -41,12 +41,12 @@ class Train:
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
     from pipelines.comparing.seeded_runs import train_seeds
-    from pipelines.train import train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.inputs import check_inputs
     from pipelines.training.profiling import read_sections
     from pipelines.training.sentence_length import with_corpus_max_length
+    from pipelines.training.train import train
 
     if given.profile and given.seeds is not None:
         raise UserError(

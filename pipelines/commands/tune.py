@@ -31,10 +31,10 @@ def run(given: Tune) -> None:
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
     from pipelines.training.sentence_length import with_corpus_max_length
-    from pipelines.tune import tune
     from pipelines.tuning.report import BEST
     from pipelines.tuning.state import model_of
     from pipelines.tuning.tables import trials_table
+    from pipelines.tuning.tune import tune
 
     settings = given.training.settings(given.options.recipe)
     stopping = given.options.stopping

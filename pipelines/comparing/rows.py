@@ -12,13 +12,13 @@ import numpy as np
 from cotbert_core.files import read_json
 from cotbert_core.settings import Precision
 from pipelines.comparing.entries import Comparison
+from pipelines.comparing.report import NOT_TRAINED
 from pipelines.comparing.seeded_runs import run_seed
 from pipelines.comparing.untrained import open_readout
-from pipelines.evaluate import evaluate
+from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import AVERAGE, score_of
-from pipelines.reports import compare_page
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline, baseline_sentence
@@ -33,7 +33,7 @@ def trained_row(
 ) -> dict[str, Any]:
     """Return the row of a recipe, trained with every seed in `folder`.
 
-    options: those of `pipelines.train.train`.
+    options: those of `pipelines.training.train.train`.
     """
     settings, dev = comparison.trained[name], comparison.dev
     results, tests, seconds = [], [], []
@@ -57,7 +57,7 @@ def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str
     seconds = time.monotonic() - started
     mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
     tests = [score_of(comparison.tasks.scores(encode)[AVERAGE])] if comparison.tasks else []
-    return _row(name, compare_page.NOT_TRAINED, mean, [mean], tests, [seconds])
+    return _row(name, NOT_TRAINED, mean, [mean], tests, [seconds])
 
 
 def untouched_rows(
@@ -72,7 +72,7 @@ def untouched_rows(
             encode = baseline.open(encoder, encoders[encoder])
             tests = [score_of(tasks.scores(encode)[AVERAGE])]
         name, score = f"untouched{of}: {baseline.reading}", baseline.score
-        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, seconds=[0.0]))
+        rows.append(_row(name, NOT_TRAINED, score, [score], tests, seconds=[0.0]))
     return rows
 
 
@@ -101,7 +101,7 @@ def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     from scipy.stats import false_discovery_control, ttest_rel
 
-    trained = [row for row in rows if row["method"] != compare_page.NOT_TRAINED]
+    trained = [row for row in rows if row["method"] != NOT_TRAINED]
     key = "test" if trained[0]["test"] else "dev"
     gaps = [np.subtract(row[key], trained[0][key]) for row in trained[1:]]
     found = {r["entry"]: {"difference": g.mean()} for r, g in zip(trained[1:], gaps, strict=True)}

@@ -16,10 +16,10 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
-from pipelines.train import train
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 from pipelines.training.multi_seed import scores_of, spread
+from pipelines.training.train import train
 from pipelines.training.worker_process import worker_process
 
 # What a folder with the runs of several seeds is called in messages.
@@ -38,7 +38,7 @@ def run_seed(
 ) -> dict[str, Any]:
     """Return the result of the run in `folder`/seed-N, which is trained unless it is finished.
 
-    options: those of `pipelines.train.train`.
+    options: those of `pipelines.training.train.train`.
     """
     folder, name = folder / f"seed-{seed}", f"{recipe} seed {seed}"
     if (folder / RESULT_FILE).is_file():

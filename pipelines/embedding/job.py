@@ -18,6 +18,7 @@ from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cleaning.steps import cleaning
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
@@ -30,7 +31,6 @@ from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.inference import choose_library
 from pipelines.runtime.progress import say
-from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
 

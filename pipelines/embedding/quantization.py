@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, SCALE_COLUMN, VECTOR_COLUMN
+from pipelines.embedding.parts import ELEMENTS
 from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.manifests import EACH_ROW
-from pipelines.searching.parts import ELEMENTS
 from pipelines.storage.corpus import MANIFEST_FILE
 
 # Key of a part's schema metadata: a JSON object with what is needed to use the vectors.

@@ -23,10 +23,10 @@ from pipelines.embedding.digests import (
     write_described_part,
 )
 from pipelines.embedding.earlier_rows import EarlierRows
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.embedding.manifest import VOCABULARY_KEYS
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.reading.data_folder import DATA_FOLDER, DIGESTS_FOLDER
-from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.resumable_output import ResumableOutput, locked_output
 
 # What may differ between a job and the embeddings it updates: where the same model lies.

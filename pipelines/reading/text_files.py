@@ -1,6 +1,6 @@
 """Read the sentences of files, a folder or a prepared corpus into this process's memory.
 
-It is for jobs that read text once and need no cluster; `pipelines.prepare` writes a corpus.
+It is for jobs that read text once and need no cluster; pipelines.preparing.prepare writes a corpus.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, missing_packages
 from cotbert_core.evaluation.nearest_neighbours import lengths
+from pipelines.embedding.embeddings import Block, Embeddings
 from pipelines.runtime.progress import Progress
-from pipelines.searching.embeddings import Block, Embeddings
 from pipelines.searching.options import IndexOptions
 
 FILE, IDS_FILE = "index.faiss", "ids.parquet"

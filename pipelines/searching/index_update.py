@@ -9,7 +9,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
-from pipelines.searching.embeddings import Embeddings
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, faiss_errors, require, vectors_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import IndexOptions

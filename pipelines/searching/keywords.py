@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cotbert_core.evaluation.keyword_search import KeywordCounts, KeywordScores
+from pipelines.embedding.embeddings import Embeddings
+from pipelines.embedding.parts import read_batches
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
-from pipelines.searching.embeddings import Embeddings
-from pipelines.searching.parts import read_batches
 from pipelines.searching.texts import column_cleaning, read_texts
 
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import DIGITS, Hits
 from cotbert_core.files import read_json
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.reading.manifests import check_manifest
 from pipelines.runtime.progress import say
-from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, IDS_FILE, require, unit
 from pipelines.storage.corpus import MANIFEST_FILE
 

@@ -14,9 +14,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates.template_texts import resolve_template
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
-from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.opened_index import OpenedIndex
 
 

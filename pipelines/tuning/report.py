@@ -9,9 +9,10 @@ from typing import Any
 from cotbert_core.files import write_text
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.metric_names import BASELINE
-from pipelines.reports import html_page, training_page
+from pipelines.reports import html_page
 from pipelines.runtime.progress import clock
 from pipelines.training.baseline import baseline_line, baseline_sentence
+from pipelines.training.report import against_baseline
 from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.sampled_trials import (
     TrialRow,
@@ -76,7 +77,7 @@ def _summary(result: Mapping[str, Any]) -> str:
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if FINISHED in counts else "<p><strong>No trial finished.</strong></p>\n"
     if result["best"]:
-        warning += training_page.against_baseline(baseline_sentence(result, BEST))
+        warning += against_baseline(baseline_sentence(result, BEST))
     return warning + html_page.table(("", ""), rows, "text")
 
 

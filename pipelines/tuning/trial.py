@@ -71,7 +71,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
 
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:
     from pipelines.storage.corpus import Corpus
-    from pipelines.train import train
+    from pipelines.training.train import train
 
     settings = build(TrainSettings, config[SETTINGS])
     train(

@@ -28,7 +28,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.training.checkpoints import checkpoints
 from pipelines.cli import main
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 from pipelines.runtime import processes
 from pipelines.runtime.ray_session import LOOPBACK
 from pipelines.training.metrics_log import read_rows

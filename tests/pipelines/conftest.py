@@ -129,7 +129,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[P
 def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """`prepare` and `embed` run in this process, as little input does, whatever their size and
     `workers`, and without MLflow."""
-    from pipelines import embed, prepare
+    from pipelines.embedding import embed
+    from pipelines.preparing import prepare
 
     for job in (prepare, embed):
         monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())

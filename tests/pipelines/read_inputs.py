@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.cli import main
-from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 from pipelines.storage.corpus import Corpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 from pipelines.training.metrics_log import read_rows
 
 

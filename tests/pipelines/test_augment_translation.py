@@ -16,8 +16,7 @@ from tiny_corpus import rows, write_corpus
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
-from pipelines import augment
-from pipelines.augmenting import methods
+from pipelines.augmenting import augment, methods
 from pipelines.augmenting.back_translation import BackTranslator, plan_translation
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.options import BackTranslation, Limits

@@ -15,6 +15,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.comparing.entries import BUDGET, Comparison, same_budget
+from pipelines.comparing.report import NOT_TRAINED, dots, write_compare_report
 from pipelines.comparing.rows import (
     baseline_sentences,
     trained_row,
@@ -22,8 +23,6 @@ from pipelines.comparing.rows import (
     with_differences,
 )
 from pipelines.recipes import RECIPES, changed_paths
-from pipelines.reports import compare_page
-from pipelines.reports.compare_page import dots
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, graded_sets
 
@@ -108,7 +107,7 @@ def test_differences_from_the_first_recipe_are_paired_by_seed():
     first = row("a", [1, 2, 3, 4], [60, 61, 63, 64])
     better = row("b", [1, 2, 3, 4], [61, 62.1, 64, 64.9])
     noisy = row("c", [1, 2, 3, 4], [59, 64, 60, 67])
-    untrained = row("last", [70], [99], compare_page.NOT_TRAINED)
+    untrained = row("last", [70], [99], NOT_TRAINED)
     rows = with_differences([untrained, first, better, noisy])
     assert not any("difference" in row for row in rows[:2])
     assert rows[2]["difference"] == pytest.approx(1.0)
@@ -141,7 +140,9 @@ def page_of(tmp_path):
     def write(**changes):
         result = {"rows": [ROW], "seeds": [0], "dev": "pairs", "tasks": [], "verdicts": []}
         path = tmp_path / "report.html"
-        compare_page.write(path, {**result, "budget": {"max_steps": None, "epochs": 1}, **changes})
+        write_compare_report(
+            path, {**result, "budget": {"max_steps": None, "epochs": 1}, **changes}
+        )
         return path.read_text()
 
     return write

@@ -18,8 +18,8 @@ from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.commands.printing import INTERNAL
-from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import job
+from pipelines.embedding.embed import EmbedOptions, embed
 from pipelines.reading.read_plan import FILE_BITS
 from pipelines.runtime.shard_tasks import map_shards_with_actors
 

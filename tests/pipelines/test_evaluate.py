@@ -14,10 +14,10 @@ from cotbert_core.evaluation import read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines import evaluate as evaluate_job
 from pipelines.cli import main
-from pipelines.evaluate import evaluate
+from pipelines.evaluating import evaluate as evaluate_job
 from pipelines.evaluating.counting import CountedEncode, read_splits
+from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import open_readout
 from pipelines.training.dev_sets import BUILT_IN_PAIRS

@@ -19,9 +19,9 @@ from cotbert_core import TEMPLATES, SentenceEncoder
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, build, flatten, override
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.reading import sources
-from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import Corpus
 
 TEXTS = ["A man is playing the guitar.", "Two dogs", "What do you want?"]

@@ -12,9 +12,9 @@ from tiny_corpus import rows, write_corpus, write_held_out
 
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cli import main
-from pipelines.prepare import prepare
 from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.reading import sources
 from pipelines.storage.corpus import Corpus
 

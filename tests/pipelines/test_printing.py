@@ -13,7 +13,8 @@ from searching.embeddings_folders import write_folder
 
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines import cli, quickstart
+from pipelines import cli
+from pipelines.adapting import quickstart
 from pipelines.cli import main
 from pipelines.reports import html_page
 from pipelines.runtime.progress import Progress, print_output, say

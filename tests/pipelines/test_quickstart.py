@@ -10,10 +10,10 @@ from pathlib import Path
 import forked
 import pytest
 
-from pipelines import quickstart
+from pipelines.adapting import quickstart
+from pipelines.adapting.quickstart import QUERIES
 from pipelines.adapting.sentences import sentences
 from pipelines.options.jobs import QuickstartOptions
-from pipelines.quickstart import QUERIES
 
 pytestmark = [
     pytest.mark.ray_local,

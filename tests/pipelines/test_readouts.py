@@ -25,7 +25,7 @@ from cotbert_core.readouts import (
     flow,
 )
 from pipelines.cli import main
-from pipelines.evaluate import evaluate
+from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout
 from pipelines.evaluating.transforms import Remembered
 

@@ -15,10 +15,10 @@ from process_tree import kill_first
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
-from pipelines import prepare as prepare_job
-from pipelines.prepare import prepare
 from pipelines.preparing import driver
+from pipelines.preparing import prepare as prepare_job
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.reading import text_readers
 from pipelines.storage.corpus import Corpus
 

@@ -32,14 +32,14 @@ from cotbert_core.training.checkpoints import checkpoints
 from cotbert_core.training.sampling import batches
 from pipelines.cli import main
 from pipelines.commands.corpus_cache import open_or_prepare
-from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
-from pipelines.train import train
 from pipelines.training.dev_sets import dev_pairs, graded_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.training.profiling import read_sections
+from pipelines.training.train import train
 
 pytestmark = pytest.mark.ray_local
 

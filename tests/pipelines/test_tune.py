@@ -20,8 +20,8 @@ from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import graded_sets
 from pipelines.training.metrics_log import read_rows
-from pipelines.tune import tune
 from pipelines.tuning.options import Stopping, TuneOptions
+from pipelines.tuning.tune import tune
 from tune_spaces import Space, open_space
 
 STEPS, EVERY = 6, 2
@@ -205,13 +205,13 @@ def test_dev_checks_are_made_where_trials_may_be_stopped(
         assert base.eval_every == every
         raise UserError("enough")
 
-    monkeypatch.setattr("pipelines.tune.tune", checks)
+    monkeypatch.setattr("pipelines.tuning.tune.tune", checks)
     place = ("--corpus", str(rates_corpus), "--output", str(tmp_path / "out"))
     assert main(["tune", str(rates), *place, "--encoder", bert_folder, *more]) == 2
 
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
-    from pipelines import tune as job
+    from pipelines.tuning import tune as job
     from pipelines.tuning.trial_plan import sampled_plan
 
     base = small(bert_folder)
@@ -251,7 +251,7 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_jobs_folder_is_never_discarded(tmp_path, finished):
-    from pipelines import tune as job
+    from pipelines.tuning import tune as job
 
     write_json(tmp_path / "settings.json", {"encoder": "e", "method": {"name": "simcse"}})
     (tmp_path / "model").mkdir()
@@ -265,8 +265,8 @@ def test_another_jobs_folder_is_never_discarded(tmp_path, finished):
 def test_ctrl_c_ends_the_runs_that_were_under_way(
     own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
 ):
-    from pipelines import tune as job
     from pipelines.tuning import run_trials
+    from pipelines.tuning import tune as job
 
     def interrupted(sweep, plan, *_):
         trials = list(plan.trials.values())

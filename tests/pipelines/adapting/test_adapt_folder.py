@@ -10,13 +10,13 @@ import pytest
 
 from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import write_json
-from pipelines import adapt as job
+from pipelines.adapting import adapt as job
 from pipelines.adapting import merging
 from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inputs
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
 from pipelines.options.shared import MODEL_ALONE
-from pipelines.prepare import check_input
+from pipelines.preparing.prepare import check_input
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
 

@@ -12,7 +12,7 @@ from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.options import AdaptOptions
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cli import main
-from pipelines.prepare import prepare
+from pipelines.preparing.prepare import prepare
 from pipelines.storage.corpus import Corpus
 
 WORDS = "the man saw the penguin on the ice while the children watch the dogs in the green field"

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import worker
+from pipelines.embedding.embed import EmbedOptions, embed
 from pipelines.reading import pieces
 
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from cotbert_core.files import write_json
-from pipelines.embed import _shown_progress
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import (
     BlockLedger,
@@ -17,6 +16,7 @@ from pipelines.embedding.blocks import (
     record_file,
     write_end,
 )
+from pipelines.embedding.embed import _shown_progress
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 

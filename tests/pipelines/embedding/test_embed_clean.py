@@ -10,7 +10,7 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 
 MARKED = (
     "<p>Two <b>dogs</b> run</p>",

@@ -13,8 +13,8 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.embed import read_embeddings
 from pipelines.embedding import job as embed_job
+from pipelines.embedding.embed import read_embeddings
 from pipelines.reading import sources
 from pipelines.reading.data_folder import part_files
 from pipelines.reading.file_shards import join_small_files

@@ -22,9 +22,9 @@ from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.exporting.quantization import quantized
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines import embed as embed_job
 from pipelines.cli import main
-from pipelines.embed import EmbedOptions
+from pipelines.embedding import embed as embed_job
+from pipelines.embedding.embed import EmbedOptions
 from pipelines.embedding.job import open_job
 from pipelines.reading import locations
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 
 duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
 COLUMNS = ["id", "kind", "embedding"]

@@ -15,7 +15,7 @@ from forked import Command
 from process_tree import below
 
 from cotbert_core.files import read_json
-from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.embedding.embed import EmbedOptions, embed, read_embeddings
 
 SHARDS, ROWS = 40, 500
 WORDS = ("a man", "is playing", "the guitar", "and", "two dogs", "are", "running", "children")

@@ -14,7 +14,7 @@ import pytest
 from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 from pipelines.reading import ids
 from pipelines.reading.sources import plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pipelines.embed import read_embeddings
+from pipelines.embedding.embed import read_embeddings
 
 ADAPTING = Path(__file__).parents[3] / "docs" / "adapting.md"
 TICKETS = """ticket,text

@@ -21,7 +21,6 @@ from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
 from pipelines.adapting.final_model import SAVED_READOUTS
 from pipelines.recipes import settings_for
-from pipelines.reports import training_page
 from pipelines.training import baseline as module
 from pipelines.training.baseline import (
     ADVICE,
@@ -33,6 +32,7 @@ from pipelines.training.baseline import (
     baselines,
     score_untouched,
 )
+from pipelines.training.report import write_training_report
 
 LEFT = ("A man is playing the guitar.", "Two dogs run", "What do you want?", "oil", "A man saw it")
 RIGHT = ("A woman is singing a song", "She sells sea shells", "The room", "the price of oil", "ice")
@@ -251,7 +251,7 @@ def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warn
 ):
     rows = {0: {"dev_spearman": 20.0}, 1: {"loss": 2.0}, 2: {"loss": 1.0, "dev_spearman": score}}
     result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0}
-    training_page.write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
+    write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
     page = (tmp_path / "report.html").read_text()
     assert re.search(r"<text[^>]*>untouched: mean pooling \(its own\) 73\.90</text>", page)
     assert ("<strong>warning: the trained encoder" in page) is (score < 73.9)

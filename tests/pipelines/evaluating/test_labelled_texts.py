@@ -14,8 +14,8 @@ from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.evaluate import evaluate
 from pipelines.evaluating import labelled_texts
+from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
 
 TEXTS = [f"{subject} is singing {end}" for subject in SUBJECTS[:6] for end in ENDS]

@@ -18,8 +18,8 @@ from cotbert_core.readouts import build_features
 from cotbert_core.readouts.whitening import Whitening
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.evaluate import evaluate
 from pipelines.evaluating import geometry as geometry_module
+from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS

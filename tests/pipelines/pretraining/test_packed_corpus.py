@@ -13,10 +13,10 @@ from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
 from cotbert_core.settings import override
 from pipelines.cli import main
-from pipelines.pretrain import pretrain
 from pipelines.pretraining import packed_corpus as module
 from pipelines.pretraining.new_encoder import NewEncoder, make_encoder, parse_size
 from pipelines.pretraining.packed_corpus import Packing, packed_corpus
+from pipelines.pretraining.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data

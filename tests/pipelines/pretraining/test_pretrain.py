@@ -22,8 +22,8 @@ from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.checkpoints import checkpoints
 from pipelines.cli import main
-from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import prepare
 from pipelines.storage.corpus import Corpus
 from pipelines.training.metrics_log import read_rows
 

@@ -15,7 +15,7 @@ from pipelines.reports.plots import (
     rows_plot,
     score_bars,
 )
-from pipelines.reports.training_page import training_curves
+from pipelines.training.report import training_curves
 
 pytestmark = pytest.mark.drawn
 UNTOUCHED = ("untouched", 69.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines import embed as embed_job
-from pipelines import prepare as prepare_job
-from pipelines.embed import EmbedOptions, embed, read_embeddings
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.embedding import embed as embed_job
+from pipelines.embedding.embed import EmbedOptions, embed, read_embeddings
+from pipelines.preparing import prepare as prepare_job
+from pipelines.preparing.prepare import PrepareOptions, prepare
 from pipelines.runtime.shard_tasks import FEW_BYTES, map_shards, runs_alone
 
 TEXTS = ("A man is singing.", "Two dogs walk in the green field.", "Nobody answers.")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
+from pipelines.embedding.parts import ELEMENTS
 from pipelines.reading.data_folder import make_data_folder
-from pipelines.searching.parts import ELEMENTS
 
 
 def write_part(

@@ -11,10 +11,10 @@ import pytest
 from embeddings_folders import change_manifest, write_folder, write_part
 
 from cotbert_core.errors import UserError
-from pipelines.embed import read_embeddings
-from pipelines.search import nearest
-from pipelines.searching import parts as module
-from pipelines.searching.embeddings import Embeddings
+from pipelines.embedding import parts as module
+from pipelines.embedding.embed import read_embeddings
+from pipelines.embedding.embeddings import Embeddings
+from pipelines.searching.search import nearest
 
 ROWS, DIMENSION = 40, 6
 

@@ -13,12 +13,12 @@ from embeddings_folders import write_folder
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.index import index
-from pipelines.search import nearest
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.searching import faiss_index
-from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.index import index
 from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
+from pipelines.searching.search import nearest
 
 ROWS, DIMENSION = 300, 16
 

@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.embedding.digests import PartDigests, text_digests, write_digests
-from pipelines.index import index
+from pipelines.searching.index import index
 from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 

@@ -11,7 +11,7 @@ from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
-from pipelines.searching.embeddings import Embeddings
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.storage.corpus import Corpus
 
 DEEP = "[" * 200_000 + "]" * 200_000

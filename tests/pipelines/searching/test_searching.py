@@ -22,11 +22,11 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.reading.data_folder import part_files
-from pipelines.search import search
-from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_encoder, query_vectors
+from pipelines.searching.search import search
 
 TEXTS = [
     "A man is playing the guitar.",

@@ -19,7 +19,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training import sentence_length
 from pipelines.training.inputs import check_inputs
 from pipelines.training.sentence_length import cut_notes, cut_share, with_corpus_max_length
-from pipelines.tune import check_settings
+from pipelines.tuning.tune import check_settings
 
 # Of 5, 13, 21 and 45 tokens.
 TEXTS = [" ".join(["a"] * length) for length in (5, 13, 21, 45)]
@@ -28,6 +28,7 @@ JOBS = {
     "tune": ("tune", "seeds", "--recipe", "cot-bert-base"),
     "compare": ("compare", "cot-bert-base", "simcse-base"),
 }
+ROOMS = {"train": "training", "tune": "tuning", "compare": "comparing"}
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def begun(tmp_path, bert_folder, corpus, monkeypatch):
             found.extend(s for a in arguments for s in getattr(a, "entries", {}).values())
             raise UserError("captured")
 
-        monkeypatch.setattr(f"pipelines.{command}.{command}", job)
+        monkeypatch.setattr(f"pipelines.{ROOMS[command]}.{command}.{command}", job)
         line = training(bert_folder, corpus.path, tmp_path / "out", job=JOBS[command], flags=flags)
         assert main(line) == 2
         assert found

@@ -8,9 +8,10 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
-from pipelines.reports import html_page, training_page
+from pipelines.reports import html_page
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.plots import legend, number_axis, points, rows_plot
+from pipelines.training.report import against_baseline
 
 Row = Mapping[str, Any]
 NOT_TRAINED = "not trained"
@@ -50,11 +51,11 @@ def _difference(row: Row) -> str:
     return f"{row['difference']:+.2f}" + (f" (p {row['p']:.3f})" if "p" in row else "")
 
 
-def write(path: Path, result: Mapping[str, Any]) -> None:
+def write_compare_report(path: Path, result: Mapping[str, Any]) -> None:
     """Write the page of a comparison."""
     rows, metric = result["rows"], metric_in([result.get("metric", "")])
     seeds = ", ".join(map(str, result["seeds"]))
-    baseline = "\n".join(map(training_page.against_baseline, result["verdicts"]))
+    baseline = "\n".join(map(against_baseline, result["verdicts"]))
     budget = html_page.table(("", ""), list(result["budget"].items()), "text")
     scores = html_page.table(HEADER, [cells(row) for row in rows])
     sections = [

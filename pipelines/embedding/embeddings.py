@@ -15,9 +15,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
+from pipelines.embedding.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.reading.data_folder import DIGESTS_FOLDER, PASSAGES_COLUMN, part_files
 from pipelines.reading.manifests import EACH_ROW, check_manifest
-from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
 
 

@@ -55,8 +55,8 @@ from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST, SAME_LABEL
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
-from pipelines.prepare import check_input, prepare
-from pipelines.pretrain import pretrain
+from pipelines.preparing.prepare import check_input, prepare
+from pipelines.pretraining.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE

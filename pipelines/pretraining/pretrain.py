@@ -1,8 +1,8 @@
 """cotbert pretrain: masked language modelling on a corpus, from an encoder or from a new one.
 
-It is a training (pipelines.train) whose corpus is packed and whose dev score is the accuracy on
-held-out rows. The output folder holds packed/, for a new encoder also encoder/, and then what any
-training writes; model/ has the masked-language-model head.
+It is a training (pipelines.training.train) whose corpus is packed and whose dev score is the
+accuracy on held-out rows. The output folder holds packed/, for a new encoder also encoder/, and
+then what any training writes; model/ has the masked-language-model head.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import SETTINGS_FILE, require_empty
 from pipelines.storage.resumable_output import locked_output
-from pipelines.train import train
 from pipelines.training.baseline import BASELINE_FILE, Baseline
 from pipelines.training.dev_sets import ROWS_NAME, MaskedRows
+from pipelines.training.train import train
 
 # What lies in the output folder before the training begins.
 PACKED, ENCODER = "packed", "encoder"
@@ -45,10 +45,11 @@ def pretrain(
     new: NewEncoder | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train and return the result, as `pipelines.train.train` does, whose `options` these are.
+    """Train and return the result, as pipelines.training.train does.
 
-    settings: of method mlm; max_length follows method.packed_length. new: make and train a new
-    encoder instead of the settings' own. Raises UserError before anything starts.
+    options: those of its `train`. settings: of method mlm; max_length follows
+    method.packed_length. new: make and train a new encoder instead of the settings' own. Raises
+    UserError before anything starts.
     """
     output = output_path(output)
     _check(settings, corpus, output)

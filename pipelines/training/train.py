@@ -214,11 +214,12 @@ def _run(
         fit(training, messages, process)
     follower.close()
     log = MetricsLog(read_rows(training.metrics_file), settings.batch_size)
-    from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
+    # Not earlier: matplotlib would delay the first step by 0.5 s.
+    from pipelines.training.report import write_training_report
 
     chosen = save_best(training, log, baseline)
     result = run_result(training, log, chosen, run.id, baseline)
-    training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings)
+    write_training_report(output / REPORT_FILE, result, log.rows, settings)
     _track_result(training, result, run)
     write_json(output / RESULT_FILE, result)
     # Not before: a run that is killed until here continues from them.

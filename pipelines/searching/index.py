@@ -14,8 +14,8 @@ from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from pipelines.embedding.digests import unchanged_ids
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.searching import faiss_index
-from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.index_update import extend, open_for_update
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE

@@ -24,10 +24,10 @@ from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.saving.keyword_weights import keyword_weight
 from pipelines.embedding.digests import check_unique, text_digests
+from pipelines.embedding.embeddings import Embeddings
 from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
-from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions

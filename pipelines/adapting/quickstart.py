@@ -15,7 +15,7 @@ import numpy as np
 
 from cotbert_core.files import write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.adapt import CORPUS, MODEL, adapt
+from pipelines.adapting.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.options.jobs import QuickstartOptions

@@ -14,6 +14,7 @@ from typing import Any
 
 from cotbert_core.files import write_json
 from pipelines.comparing.entries import Comparison
+from pipelines.comparing.report import write_compare_report
 from pipelines.comparing.rows import (
     baseline_sentences,
     trained_row,
@@ -24,7 +25,6 @@ from pipelines.comparing.rows import (
 from pipelines.comparing.untrained import check_readout
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
-from pipelines.reports import compare_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity
@@ -84,7 +84,7 @@ def _tracked(
             "verdicts": baseline_sentences(rows, comparison, found),
             "mlflow_run_id": run.id,
         }
-        compare_page.write(output / REPORT_FILE, result)
+        write_compare_report(output / REPORT_FILE, result)
         run.artifact(output / REPORT_FILE)
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
@@ -110,7 +110,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return the row of each entry, whose dev score is logged as soon as it is known.
 
-    found: baseline of each encoder. options: those of `pipelines.train.train`.
+    found: baseline of each encoder. options: those of `pipelines.training.train.train`.
     """
     rows, metric = [], dev_metric(comparison.dev).name
     for name, settings in comparison.entries.items():
