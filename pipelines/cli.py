@@ -55,6 +55,10 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
     try:
         enter_folder(value for value in given.values() if isinstance(value, Path))
         options = build(command.options, given)
+        if hasattr(options, "output"):  # a job that MLflow records
+            from pipelines.recording.store import check_address
+
+            check_address()
         command.run(options)
     except UserError as error:
         return _fail(error, 2)

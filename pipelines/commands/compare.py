@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from cotbert_core.errors import UserError
@@ -25,7 +25,7 @@ class Compare:
         ),
     ]
     training: TrainingOptions
-    seeds: Annotated[tuple[int, ...], replace(shared.SEEDS, default="1 seed")] = (0,)
+    seeds: shared.SeveralSeeds = None
     tasks: Annotated[
         str,
         Option(
@@ -51,6 +51,7 @@ def run(given: Compare) -> None:
     training = given.training
     entries = same_budget(given.entries, training.settings, training.changed)
     settings = next(s for s in entries.values() if s is not None)
+    seeds = training.seeds_of(settings, given.seeds)
     tasks = (
         choose_tasks(training.senteval, given.tasks, allow_missing=True)
         if training.senteval
@@ -61,7 +62,7 @@ def run(given: Compare) -> None:
     corpus, dev = training.open_data(settings, given.output, verbose=given.verbose)
     if "max_length" not in training.changed:
         entries = with_common_max_length(entries, corpus)
-    comparison = Comparison(entries, given.seeds, dev, tasks)
+    comparison = Comparison(entries, seeds, dev, tasks)
     result = compare(comparison, corpus, given.output, verbose=given.verbose, kept=given.kept)
     print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
     print_ending("\n".join(result["verdicts"]), given.output)

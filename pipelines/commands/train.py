@@ -53,6 +53,7 @@ def run(given: Train) -> None:
             "--profile and --seeds are both given, and only a single run can be profiled: leave "
             "one of them out"
         )
+    given.training.seeds_of(settings, given.seeds)  # UserError if both give one
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
     how: dict[str, Any] = {"verbose": given.verbose, "kept": given.kept, "recipe": given.recipe}
     settings = with_corpus_max_length(settings, corpus)

@@ -189,6 +189,15 @@ class TrainingOptions(CorpusOptions):
             "labelled": self.labelled is not None,
         }
 
+    def seeds_of(self, settings: TrainSettings, seeds: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Return the given seeds, or the one of the settings; UserError if both are given."""
+        if seeds is not None and "seed" in self.changed:
+            raise UserError(
+                f"seeds is {','.join(map(str, seeds))!r} and --set or --config gives seed "
+                f"{settings.seed} too: leave one of them out"
+            )
+        return (settings.seed,) if seeds is None else seeds
+
     def open_data(
         self, settings: TrainSettings, output: Path, *, verbose: bool = False
     ) -> tuple[Corpus, DevSets]:
@@ -198,10 +207,14 @@ class TrainingOptions(CorpusOptions):
         prepared, because it has no held-out documents.
         """
         from pipelines.evaluating.labelled_texts import MOST_DEV_TEXTS, read_dev_labels
+        from pipelines.reading.assignments import assigned
+        from pipelines.runtime.progress import say_once
         from pipelines.training.dev_sets import OWN, graded_sets, with_labelled, with_own
 
         how = {"text_column": self.text_column, **super().reading}
         labelled = read_dev_labels(self.labelled, self.label_column, MOST_DEV_TEXTS, **how)
+        if "dev" in assigned(self.assignments) and settings.dev != OWN and not self.senteval:
+            say_once(f"warning: dev={settings.dev} has no effect without --senteval")
         dev = graded_sets(settings, self.senteval, self.dev_pairs)
         if settings.dev == OWN and labelled is not None:
             raise UserError(

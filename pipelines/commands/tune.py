@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pipelines.commands.printing import print_facts
@@ -34,15 +34,18 @@ def run(given: Tune) -> None:
     from pipelines.tuning.report import BEST
     from pipelines.tuning.state import model_of
     from pipelines.tuning.tables import trials_table
+    from pipelines.tuning.trial_plan import check_fixed
     from pipelines.tuning.tune import tune
 
     settings = given.training.settings(given.options.recipe)
-    stopping = given.options.stopping
+    options = replace(given.options, seeds=given.training.seeds_of(settings, given.options.seeds))
+    check_fixed(options.space, given.training.changed)
+    stopping = options.stopping
     if stopping is not None and "eval_every" not in given.training.changed:
         settings = override(settings, {"eval_every": stopping.grace})
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
     result = tune(
-        given.options,
+        options,
         with_corpus_max_length(settings, corpus),
         corpus,
         dev,

@@ -232,7 +232,7 @@ OutputFile = Annotated[
     Path, Option("write one template per line into this new file", "FILE", group=OUTPUT)
 ]
 SeveralSeeds = Annotated[
-    tuple[int, ...] | None, replace(SEEDS, default="1 run with the recipe's seed")
+    tuple[int, ...] | None, replace(SEEDS, default="1 seed, that of the settings")
 ]
 Encoding = Annotated[str | None, ENCODING]
 Delimiter = Annotated[str | None, DELIMITER]

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import UserError
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.recording.artifacts import RefusedError, send_artifact
@@ -38,6 +39,9 @@ TELEMETRY_OFF = "MLFLOW_DISABLE_TELEMETRY"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SQLITE = "sqlite:///"
+SERVERS = ("http", "https", "databricks", "databricks-uc", "uc")
+# MLflow 3.17 refuses a folder of files as its store unless this is set.
+FOLDERS_ALLOWED = "MLFLOW_ALLOW_FILE_STORE"
 
 
 class UnknownRunError(Exception):
@@ -55,6 +59,30 @@ def tracking_uri() -> str:
 def shown_uri() -> str:
     """Return the store's address without credentials."""
     return redact(tracking_uri())
+
+
+def check_address() -> None:
+    """Raise UserError if MLFLOW_TRACKING_URI names a store to which MLflow cannot write."""
+    uri = tracking_uri()
+    scheme = "file" if uri.startswith("/") else uri.partition(":")[0].partition("+")[0]
+    what = f"MLFLOW_TRACKING_URI is {shown_uri()!r}"
+    if scheme == "file":
+        if os.environ.get(FOLDERS_ALLOWED, "").lower() in ("true", "1"):
+            return
+        folder = uri.removeprefix("file://").removeprefix("file:")
+        raise UserError(
+            f"{what}, a folder, to which MLflow writes no longer: give a database, such as "
+            f"{SQLITE}{folder}/mlflow.db, or set {FOLDERS_ALLOWED}=true"
+        )
+    if scheme not in (*DATABASES, *SERVERS):
+        from importlib.metadata import entry_points  # those of MLflow's plugins
+
+        known = {point.name for point in entry_points(group="mlflow.tracking_store")}
+        if scheme not in known:
+            raise UserError(
+                f"{what}, and MLflow has no store {scheme!r}: give the address of a server "
+                f"(http://HOST:PORT) or a database, such as {SQLITE}mlflow.db"
+            )
 
 
 def connect() -> Any:

@@ -33,7 +33,8 @@ def check_capacity(settings: TrainSettings) -> None:
         return
     there, more = "this machine has", "name a cluster by RAY_ADDRESS"
     if ray_runs():
-        there, more = "the nodes have", f"set {MAY_GROW}=1 if the cluster autoscales"
+        there = "the nodes have"
+        more = f"if the cluster autoscales, `cotbert submit --may-grow` or {MAY_GROW}=1"
     cores = ", ".join(str(node.cpus) for node in nodes) or "0"
     raise UserError(
         f"workers is {settings.workers} with {cpus} core(s) {'and a GPU ' if gpus else ''}each, "

@@ -25,6 +25,7 @@ from cotbert_core.encoder.pooling_files import load_pooling_config, unused_promp
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json
+from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -61,6 +62,8 @@ ADVICE = (
     "encoder (recipe simcse-base with method.readout=mean or cls); reading the vector at [MASK] "
     "pays off when the training starts from a plain language model such as bert-base-uncased."
 )
+# The same for a method that reads no [MASK].
+OTHER_POOLING = LONGER + ", or with the pooling of the untouched encoder (--set method.readout={})."
 
 
 @dataclass(frozen=True)
@@ -251,5 +254,14 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
     )
     before = result.get(metric.before)
     read_well = before is not None and untouched - float(before) < READING_COSTS
-    advice = f"{LONGER}." if metric is MLM_ACCURACY or read_well else ADVICE
+    advice = f"{LONGER}." if metric is MLM_ACCURACY or read_well else _pooling_advice(result)
     return f"warning: {sentence} {advice}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]
+
+
+def _pooling_advice(result: Mapping[str, Any]) -> str:
+    """Return the advice for a training whose pooling is worse than that of the encoder."""
+    method = METHOD_SETTINGS.get(result.get("method", ""))
+    readout = method.model_fields.get("readout") if method else None
+    if readout is None or readout.default == "mask":
+        return ADVICE
+    return OTHER_POOLING.format("cls" if result[BASELINE].startswith("[CLS]") else "mean")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from cotbert_core.errors import UserError, require_packages, unknown
@@ -66,7 +66,7 @@ class TuneOptions:
             default="all of a grid, 12 trials of other spaces and of optuna",
         ),
     ] = None
-    seeds: Annotated[tuple[int, ...], replace(shared.SEEDS, default="1 seed")] = (0,)
+    seeds: shared.SeveralSeeds = None
     draw_seed: Annotated[
         int,
         Option(

@@ -7,7 +7,7 @@ the same command continues a sweep that was killed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,17 @@ def plan_trials(
         name = trial_name(len(planned), len(samples) * len(seeds))
         planned.append(Trial(name, whole, settings_of(space, base, whole)))
     return planned
+
+
+def check_fixed(space: Space, changed: Collection[str]) -> None:
+    """Raise UserError if a setting that the user gave varies in the space, except for the encoder,
+    whose tokenizer the corpus has."""
+    varied = {*space.settings, *(path for one in space.variants.values() for path in one)}
+    if hits := sorted({*changed} & varied - {"encoder"}):
+        raise UserError(
+            f"{hits[0]} is given, by --set, --config or its own option, and space {space.name} "
+            f"varies it: leave it out, or choose another space"
+        )
 
 
 def trial_name(place: int, total: int) -> str:

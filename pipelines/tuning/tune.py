@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ def tune(
     discard: delete another sweep in the output folder. kept: what stays of a trial that has ended.
     """
     base = with_absolute_encoders(base)
+    options = replace(options, seeds=options.seeds or (base.seed,))
+    assert options.seeds is not None
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed
@@ -136,7 +139,7 @@ def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets)
         "space": options.space.name,
         "recipe": options.recipe,
         "trials": options.trials,
-        "seeds": ",".join(map(str, options.seeds)),
+        "seeds": ",".join(map(str, options.seeds or ())),
         "draw_seed": options.draw_seed,
         **{f"stopping.{key}": value for key, value in stopping.items()},
         "search": plan.search,
@@ -194,9 +197,11 @@ def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
     begun = (output / SETTINGS_FILE).is_file()
-    if begun and "space" not in read_json(output / SETTINGS_FILE):
+    before = read_json(output / SETTINGS_FILE) if begun else record
+    if "space" not in before:
         raise UserError(f"output {str(output)!r} holds the files of another job: give a new folder")
     try:
+        _check_number(output, before, record)
         return open_output(output, "sweep", record, finished=_is_finished(output))
     except UserError as error:
         if not begun or not discard:
@@ -204,6 +209,18 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     say(f"discarding the sweep in {output}")
     shutil.rmtree(output)
     return open_output(output, "sweep", record)
+
+
+def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) -> None:
+    """Raise UserError if a sweep whose trials are all planned has another number of them now."""
+    then, now = (one.get("trials") for one in (before, record))
+    if not (isinstance(then, dict) and isinstance(now, dict)):  # those of Optuna are not planned
+        return
+    if before["space"] == record["space"] and len(then) != len(now):
+        raise UserError(
+            f"the sweep in {str(output)!r} was started with {len(then)} trials and has {len(now)} "
+            "now: give the same number or a new folder"
+        )
 
 
 def _is_finished(output: Path) -> bool:

@@ -231,6 +231,14 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
     read_well = baseline_sentence({**WORSE, "dev_spearman_before": 73.2})
     assert read_well.endswith(f"mean pooling (its own). {LONGER}.")
     assert baseline_sentence({**WORSE, "dev_spearman_before": 60.2}) == message
+    for method, reading, readout in (
+        ("simcse", "mean pooling (its own)", "mean"),
+        ("simcse", "[CLS] pooling (its own)", "cls"),
+    ):
+        plain = baseline_sentence({**WORSE, "method": method, "baseline": reading})
+        assert plain.endswith(f"of the untouched encoder (--set method.readout={readout}).")
+    for method in ("cot-bert", "denosent"):  # which read [MASK]
+        assert baseline_sentence({**WORSE, "method": method}) == message
     undefined = baseline_sentence({**WORSE, "baseline_spearman": float("nan")})
     assert "not to be compared with" in undefined
     assert "warning" not in equal + undefined + above

@@ -56,6 +56,18 @@ def trained(home, line):
     return home / "run"
 
 
+def test_the_folder_of_another_job_is_left_as_it_is(home, line, trained, capsys):
+    other = home / "other"
+    other.mkdir()
+    (other / "settings.json").write_text('{"settings": {"method.name": "simcse"}}')
+    for folder, message in ((other, "holds the files of another job"), (trained, "is finished")):
+        before = sorted(folder.rglob("*"))
+        assert main(line(folder.name)) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert message in said
+        assert sorted(folder.rglob("*")) == before
+
+
 def curve(run):
     """Loss and dev score of each step."""
     rows = read_rows(run / "metrics.jsonl").values()
