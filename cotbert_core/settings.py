@@ -122,6 +122,18 @@ class TrainSettings(Settings):
         names = {f"method.{name}": getattr(self.method, name) for name in self.method.encoders}
         return {"encoder": self.encoder} | {key: name for key, name in names.items() if name}
 
+    @property
+    def idle(self) -> dict[str, str]:
+        """The flat settings that have no effect beside the others, each with the reason."""
+        found = {f"method.{name}": reason for name, reason in self.method.idle.items()}
+        if self.max_steps is not None:
+            found["epochs"] = f"max_steps is {self.max_steps:,}"
+        if self.min_workers is None:
+            found["node_seconds"] = "min_workers is null"
+        if self.method.name == "mlm":
+            found["dev"] = "pretraining is scored on rows of its own"
+        return found
+
     @model_validator(mode="after")
     def _consistent(self) -> TrainSettings:
         faults = _template_faults(self.templates, self.method)

@@ -43,10 +43,17 @@ def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
     import nncf
 
     nncf.set_log_level(logging.ERROR)
+    # Weights of 7 bits in every layer: sums of 8 bits overflow on CPUs without VNNI instructions,
+    # where a graph that was made elsewhere would give other vectors without a word.
+    safe = nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE)
     graph, kind = converted(encoder.backbone.model), nncf.ModelType.TRANSFORMER
     with redirect_stdout(StringIO()):  # its progress bars
         return nncf.quantize(
-            graph, nncf.Dataset(batches), model_type=kind, subset_size=len(batches)
+            graph,
+            nncf.Dataset(batches),
+            model_type=kind,
+            subset_size=len(batches),
+            advanced_parameters=safe,
         )
 
 

@@ -66,6 +66,11 @@ class PromCseSettings(TripleSettings):
     hinge_margin: float = Field(0.2, ge=0)
     """The margin of the energy-based hinge loss, a difference of two cosines."""
 
+    @property
+    def idle(self) -> dict[str, str]:
+        unread = () if self.triples else ("hinge_weight", "hinge_margin")
+        return super().idle | dict.fromkeys(unread, "method.triples is false")
+
 
 class TwoMaskSettings(BareSettings):
     """Base of the settings of methods whose two views are a sentence under two dropout masks."""
@@ -86,6 +91,10 @@ class ESimCseSettings(BareSettings):
     """The number of earlier sentences that are negatives, in batches; 0: none."""
     momentum: float = Field(0.995, ge=0, lt=1)
     """The share of its weights that the encoder of the queue keeps in each step."""
+
+    @property
+    def idle(self) -> dict[str, str]:
+        return super().idle | ({} if self.queue else {"momentum": "method.queue is 0"})
 
 
 class ConSertSettings(BareSettings):
@@ -125,6 +134,11 @@ class ArcCseSettings(TwoMaskSettings):
             raise ValueError(f"give a larger share than method.less_masked ({less})")
         return share
 
+    @property
+    def idle(self) -> dict[str, str]:
+        unread = () if self.triplet_weight else ("less_masked", "more_masked", "triplet_margin")
+        return super().idle | dict.fromkeys(unread, "method.triplet_weight is 0")
+
 
 class DclrSettings(TwoMaskSettings):
     """The settings of DCLR (Zhou et al., 2022): noise as negatives, without false negatives."""
@@ -142,6 +156,12 @@ class DclrSettings(TwoMaskSettings):
     a negative."""
     threshold: float = Field(0.9, ge=-1, le=1)
     """The complement's cosine from which a sentence is no negative of another (the paper's phi)."""
+
+    @property
+    def idle(self) -> dict[str, str]:
+        unread = () if self.noise else ("noise_steps", "noise_step_size")
+        masks = {} if self.complement else {"threshold": "method.complement is null"}
+        return super().idle | dict.fromkeys(unread, "method.noise is 0") | masks
 
 
 class DiffCseSettings(TwoMaskSettings):
@@ -179,6 +199,15 @@ class RankCseSettings(TwoMaskSettings):
     """The weight of the divergence between the rankings of a sentence's two views."""
     distillation_weight: float = Field(1.0, ge=0)
 
+    @property
+    def idle(self) -> dict[str, str]:
+        found = super().idle
+        if self.distillation == "listmle":
+            found["teacher_temperature"] = "method.distillation is listmle"
+        if self.second_teacher is None:
+            found["teacher_weight"] = "method.second_teacher is null"
+        return found
+
 
 class PclSettings(BareSettings):
     """The settings of PCL (Wu et al., 2022): a group of positives, and a second network."""
@@ -206,6 +235,12 @@ class PclSettings(BareSettings):
                     f"{', '.join(AUGMENTATIONS)}, separated by commas"
                 )
         return augmentations
+
+    @property
+    def idle(self) -> dict[str, str]:
+        used = {"delete", "repeat"} & {*self.augmentations.split(",")}
+        unread = {} if used else {"share": "method.augmentations has no delete and no repeat"}
+        return super().idle | unread
 
 
 class SncseSettings(ContrastiveSettings):

@@ -65,6 +65,11 @@ class AnyMethodSettings(Settings):
         """Whether the views of a sentence differ in dropout alone."""
         return False
 
+    @property
+    def idle(self) -> dict[str, str]:
+        """The settings that have no effect beside the others, each with the reason."""
+        return {}
+
 
 class ContrastiveSettings(AnyMethodSettings):
     """Base of the settings of every method with InfoNCE in its loss."""
@@ -114,6 +119,11 @@ class PositiveSettings(ContrastiveSettings):
     def needs(self) -> tuple[str, ...]:
         return ("augmented",) if self.positive == "paired" else ()
 
+    @property
+    def idle(self) -> dict[str, str]:
+        unread = () if self.positive == "rest" else ("rest_length",)
+        return super().idle | dict.fromkeys(unread, f"method.positive is {self.positive}")
+
 
 class BareSettings(ContrastiveSettings):
     """Base of the settings of contrastive methods that read sentences without a template."""
@@ -141,3 +151,8 @@ class DenoisedSettings(PromptedSettings):
     in the released code, where `pad` skips the pads and `position` counts from 0 instead of 2."""
     freeze_bias: bool = False
     """Whether the template bias is computed without gradient."""
+
+    @property
+    def idle(self) -> dict[str, str]:
+        unread = ("pad_positions", "freeze_bias") if self.denoise == "none" else ()
+        return super().idle | dict.fromkeys(unread, "method.denoise is none")

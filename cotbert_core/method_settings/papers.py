@@ -113,3 +113,13 @@ class DenoSentSettings(PositiveSettings):
     @property
     def uses(self) -> tuple[str, ...]:
         return ("augmented",) if self.positive == "paired" else ()
+
+    @property
+    def idle(self) -> dict[str, str]:
+        unread: tuple[str, ...] = ()
+        if self.objective == "contrastive":
+            unread = ("generative_weight", "dropout", "layers", "heads", "feed_forward")
+            unread += ("decoder_dropout", "target")
+        elif self.objective == "generative":
+            unread = ("temperature", "contrastive_weight", "projected")
+        return super().idle | dict.fromkeys(unread, f"method.objective is {self.objective}")

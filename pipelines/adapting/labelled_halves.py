@@ -39,6 +39,7 @@ def read_halves(options: AdaptOptions) -> LabelledHalves | None:
         options.labelled,
         options.label_column,
         2 * MOST_DEV_TEXTS,
+        options.inputs,
         text_column=options.text_column,
         encoding=options.encoding,
         delimiter=options.delimiter,

@@ -148,7 +148,8 @@ class AdaptOptions:
     pretrain: Annotated[
         int,
         Option(
-            "train the encoder as a masked language model for this many steps first",
+            "train the encoder as a masked language model for this many steps first, with the "
+            "learning rate of recipe mlm-base",
             "STEPS",
             group=TRAINING,
             unit="steps",
@@ -233,5 +234,5 @@ class AdaptOptions:
             query=self.query,
             hold_out_fewer=self.hold_out is None,
             queries=QUERIES,
-            labelled=self.labelled is not None,
+            labelled=self.labelled,
         )

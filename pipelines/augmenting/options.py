@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from cotbert_core.errors import UserError, unknown
 from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.options import shared
-from pipelines.options.checks import above, at_least
+from pipelines.options.checks import above, at_least, only_with
 from pipelines.options.declare import INPUT, REWRITING, Option
 
 EngineName = Literal["auto", "ctranslate2", "transformers"]
@@ -97,10 +97,11 @@ class BackTranslation:
         at_least(self, 1, "beam", "batch_tokens")
         at_least(self, 0, "top_k", "seed")
         above(self, 0, "temperature", "max_length_factor")
-        if self.top_k and self.temperature is None:
+        only_with("temperature", self, "top_k", "seed")
+        if self.samples and self.beam != BackTranslation.beam:
             raise UserError(
-                f"top_k is {self.top_k} and there is no temperature, but top_k only applies to "
-                "sampling: give --temperature too"
+                f"beam is {self.beam} and temperature is {self.temperature}, which samples without "
+                "a beam: leave one of them out"
             )
 
     @property

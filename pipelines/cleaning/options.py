@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.languages import check_languages
 from pipelines.cleaning.splitting import check_splitter
 from pipelines.cleaning.steps import STEPS
-from pipelines.options.checks import at_least
+from pipelines.options.checks import at_least, only_with
 from pipelines.options.declare import CLEANING, Option
 from pipelines.options.shared import comma_names
 
@@ -97,6 +97,7 @@ class CleanOptions:
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
                 raise UserError(f"{name} is {share}: give a share from 0 to 1")
+        only_with("language", self, "language_probability")
         low, high = self.min_tokens, self.max_tokens
         at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:

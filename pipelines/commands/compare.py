@@ -27,14 +27,15 @@ class Compare:
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
     tasks: Annotated[
-        str,
+        str | None,
         Option(
             "also score every model on these comma-separated STS tasks of --senteval; missing ones "
             "are skipped",
             "TASK,...",
             group=SCORES,
+            default="sts with --senteval",
         ),
-    ] = "sts"
+    ] = None
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False
@@ -52,13 +53,13 @@ def run(given: Compare) -> None:
     entries = same_budget(given.entries, training.settings, training.changed)
     settings = next(s for s in entries.values() if s is not None)
     seeds = training.seeds_of(settings, given.seeds)
-    tasks = (
-        choose_tasks(training.senteval, given.tasks, allow_missing=True)
-        if training.senteval
-        else None
-    )
-    if tasks is not None and not tasks.sts:
-        raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks; name one")
+    tasks = None
+    if training.senteval:
+        tasks = choose_tasks(training.senteval, given.tasks or "sts", allow_missing=True)
+        if not tasks.sts or tasks.transfer:
+            raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks alone; name one")
+    elif given.tasks is not None:
+        raise UserError(f"tasks is {given.tasks!r} without a SentEval folder: give --senteval")
     corpus, dev = training.open_data(settings, given.output, verbose=given.verbose)
     if "max_length" not in training.changed:
         entries = with_common_max_length(entries, corpus)

@@ -20,6 +20,11 @@ from pipelines.storage.output_folder import check_writable
 from pipelines.storage.paths import cache_folder
 
 
+def is_prepared(corpus: str) -> bool:
+    """Return whether --corpus names a folder that `cotbert prepare` wrote, and not raw text."""
+    return (Path(corpus).expanduser() / MANIFEST_FILE).is_file()
+
+
 def open_or_prepare(
     corpus: str,
     encoder: str,
@@ -31,12 +36,12 @@ def open_or_prepare(
     """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
     reading: the options of `prepare` for further columns, the encoding and the delimiter, which a
-    prepared corpus cannot have, and whether there are labelled texts to which they may belong. The
-    cache key is made of cotbert's version, the input files' paths, sizes and times, the tokenizer,
-    the length, the columns, the encoding and the delimiter.
+    prepared corpus cannot have, and the labelled texts to which they may belong. The cache key is
+    made of cotbert's version, the input files' paths, sizes and times, the tokenizer, the length,
+    the columns, the encoding and the delimiter.
     """
     options = PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
-    if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
+    if is_prepared(corpus):
         found = Corpus.open(corpus)
         _refuse_reading(options)
         return found
@@ -51,8 +56,7 @@ def open_or_prepare(
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
-    if not options.labelled:
-        check_reading(plan)
+    check_reading(plan, [options.labelled] if options.labelled else [])
     facts = (__version__, sources.stamps(plan), load_tokenizer(encoder).hash, max_length)
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))

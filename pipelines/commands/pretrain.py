@@ -68,10 +68,11 @@ class Pretrain:
 
 def run(given: Pretrain) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain
+    from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.profiling import read_sections
 
+    require_mlm(settings)
     new = _new_encoder(given)
     corpus = given.training.open_corpus(
         settings,

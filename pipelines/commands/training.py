@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
 
 Device = Literal["cpu", "gpu"]
 RECIPE_VALUE = "the recipe's value"
+EPOCHS_INSTEAD = ": to train for epochs, give --set max_steps=null and no --steps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +90,22 @@ class CorpusOptions:
 
         self._warn_of_two_values()
         settings = settings_for(recipe, self.config, self.assignments, self._flags)
-        if "epochs" in self.changed and settings.max_steps is not None:
-            say_once(
-                f"warning: epochs is {settings.epochs} and has no effect, because max_steps is "
-                f"{settings.max_steps:,}: to train for epochs, give --set max_steps=null and "
-                "no --steps"
-            )
+        for name, value in self.differing(recipe, settings).items():
+            if name in settings.idle:
+                more = EPOCHS_INSTEAD if name == "epochs" else ""
+                reason = f"because {settings.idle[name]}{more}"
+                say_once(f"warning: {name} is {value} and has no effect, {reason}")
         return settings
+
+    def differing(self, recipe: str, settings: TrainSettings) -> dict[str, Any]:
+        """Return the flat settings that the user gave and that are not the recipe's own, which a
+        file may repeat."""
+        from cotbert_core.settings import flatten
+        from pipelines.recipes import settings_for
+
+        own, given = flatten(settings_for(recipe, None, (), {})), flatten(settings)
+        named = sorted(self.changed & given.keys())
+        return {name: given[name] for name in named if given[name] != own.get(name)}
 
     def _warn_of_two_values(self) -> None:
         from pipelines.reading.assignments import assigned
@@ -146,11 +156,18 @@ class CorpusOptions:
 
         inside: names of folders that may already be in `output`.
         """
-        from pipelines.commands.corpus_cache import open_or_prepare
+        from pipelines.commands.corpus_cache import is_prepared, open_or_prepare
+        from pipelines.runtime.training_capacity import check_capacity
         from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
 
         # Checked before raw text is prepared, which takes long. The job itself checks a folder
         # that an earlier run left.
+        check_capacity(settings)
+        if settings.method.from_documents and not is_prepared(self.corpus):
+            raise UserError(
+                f"the positives of method {settings.method.name} are found in documents, and raw "
+                f"text ({self.corpus!r}) has none: prepare it with `cotbert prepare --documents`"
+            )
         if (output / SETTINGS_FILE).is_file():
             check_writable(output.absolute())
         else:
@@ -186,12 +203,13 @@ class TrainingOptions(CorpusOptions):
             **super().reading,
             "augmented_column": self.augmented_column,
             "negative_column": self.negative_column,
-            "labelled": self.labelled is not None,
+            "labelled": self.labelled,
         }
 
     def seeds_of(self, settings: TrainSettings, seeds: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return the given seeds, or the one of the settings; UserError if both are given."""
-        if seeds is not None and "seed" in self.changed:
+        """Return the given seeds, or the one of the settings; UserError if both are given, except
+        for seed 0, which a file with all settings names."""
+        if seeds is not None and "seed" in self.changed and settings.seed:
             raise UserError(
                 f"seeds is {','.join(map(str, seeds))!r} and --set or --config gives seed "
                 f"{settings.seed} too: leave one of them out"
@@ -212,7 +230,8 @@ class TrainingOptions(CorpusOptions):
         from pipelines.training.dev_sets import OWN, graded_sets, with_labelled, with_own
 
         how = {"text_column": self.text_column, **super().reading}
-        labelled = read_dev_labels(self.labelled, self.label_column, MOST_DEV_TEXTS, **how)
+        labels = (self.labelled, self.label_column, MOST_DEV_TEXTS, (self.corpus,))
+        labelled = read_dev_labels(*labels, **how)
         if "dev" in assigned(self.assignments) and settings.dev != OWN and not self.senteval:
             say_once(f"warning: dev={settings.dev} has no effect without --senteval")
         dev = graded_sets(settings, self.senteval, self.dev_pairs)

@@ -39,7 +39,7 @@ def run(given: Tune) -> None:
 
     settings = given.training.settings(given.options.recipe)
     options = replace(given.options, seeds=given.training.seeds_of(settings, given.options.seeds))
-    check_fixed(options.space, given.training.changed)
+    check_fixed(options.space, given.training.differing(options.recipe, settings))
     stopping = options.stopping
     if stopping is not None and "eval_every" not in given.training.changed:
         settings = override(settings, {"eval_every": stopping.grace})

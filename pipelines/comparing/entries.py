@@ -142,11 +142,23 @@ def same_budget(
     if not recipes:
         raise UserError(f"the entries {', '.join(names)} hold no recipe: give at least one")
     trained = {e.name: override(settings_of(e.recipe), e.changes) for e in recipes}
+    for entry in recipes:
+        _check_effect(entry, trained[entry.name])
     first = recipes[0].name
     budget = {key: getattr(trained[first], key) for key in BUDGET if key not in changed}
     same = {name: override(settings, budget) for name, settings in trained.items()}
     # The first recipe stays unchanged: its settings know which values the user gave.
     return {name: trained[name] if name == first else same.get(name) for name in names}
+
+
+def _check_effect(entry: Entry, settings: TrainSettings) -> None:
+    """Raise UserError if a change of an entry has no effect, so that it would equal another."""
+    for name in entry.changes:
+        if name in settings.idle:
+            raise UserError(
+                f"entry {entry.name!r} changes {name}, which has no effect, because "
+                f"{settings.idle[name]}: leave it out, or change that too"
+            )
 
 
 def with_common_max_length(

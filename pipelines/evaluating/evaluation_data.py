@@ -100,6 +100,16 @@ def read_evaluation_data(
     folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
     if options.tasks is not None and own and folder is None:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
+    if not own and folder is not None:
+        raise UserError(
+            f"senteval is {str(folder)!r} and tasks is {options.tasks!r}, none of which is in that "
+            "folder: leave --senteval out, or name tasks of it too"
+        )
+    if options.encoding and options.labelled is None and sample_name(options) is None:
+        raise UserError(
+            f"encoding is {options.encoding!r} and concerns --labelled, --whiten, --rank and "
+            "--flow: give one of them, or leave it out"
+        )
     if mteb and sample_name(options) is not None:
         raise UserError(
             "MTEB's tasks cannot be whitened, ranked or mapped by a flow: leave --whiten, --rank, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,17 +27,20 @@ MOST_DEV_TEXTS = 2_000
 NO_LABEL, REPEATED = "no_label", "repeated"
 
 
-def read_labelled(options: EvaluateOptions, most: int = MOST_TEXTS) -> Labelled | None:
+def read_labelled(
+    options: EvaluateOptions, most: int = MOST_TEXTS, also: Sequence[str] = ()
+) -> Labelled | None:
     """Return the distinct texts with a label, at most `most`, or None if no file is given.
 
-    Raises UserError if the file or a column is missing, or if the labels tell nothing.
+    also: further input, to which the text column, encoding and delimiter may belong. Raises
+    UserError if the file or a column is missing, or if the labels tell nothing.
     """
     if options.labelled is None:
         for name in LABELLED_ALONE:
             if given := getattr(options, name):
                 raise UserError(f"{name} is {given!r} without labelled texts: give --labelled")
         return None
-    labels, dropped = _read(options.labelled, options)
+    labels, dropped = _read(options.labelled, options, also)
     if not labels:
         raise UserError(
             f"labelled {options.labelled!r} has no row with a text and a value in column "
@@ -59,17 +63,22 @@ def read_labelled(options: EvaluateOptions, most: int = MOST_TEXTS) -> Labelled 
 
 
 def read_dev_labels(
-    labelled: str | None, label_column: str | None, most: int, **reading: Any
+    labelled: str | None,
+    label_column: str | None,
+    most: int,
+    also: Sequence[str],
+    **reading: Any,
 ) -> Labelled | None:
     """Return at most `most` of the labelled texts by which an encoder is chosen, as `read_labelled`
-    does. reading: how they are read; without labels it concerns other texts alone."""
+    does. reading: how they are read; without labels it concerns `also`, other texts, alone."""
     given = reading if labelled is not None else {}
-    return read_labelled(
-        EvaluateOptions(labelled=labelled, label_column=label_column, **given), most
-    )
+    options = EvaluateOptions(labelled=labelled, label_column=label_column, **given)
+    return read_labelled(options, most, also)
 
 
-def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[str]]:
+def _read(
+    name: str, options: EvaluateOptions, also: Sequence[str]
+) -> tuple[dict[str, str], Counter[str]]:
     """Return the label of each distinct text, and the number of dropped rows by reason.
 
     Shows a warning for each file that loses rows.
@@ -82,7 +91,7 @@ def _read(name: str, options: EvaluateOptions) -> tuple[dict[str, str], Counter[
         encoding=options.encoding,
         delimiter=options.delimiter,
     )
-    check_reading(plan)
+    check_reading(plan, also)
     plan = replace(plan, clean=cleaning(in_order(options.clean)))
     labels: dict[str, str] = {}
     dropped: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from cotbert_core.choices import Denoise
 from cotbert_core.choices import Readout as Pooling
 from pipelines.cleaning.options import CLEAN
 from pipelines.options import shared
+from pipelines.options.checks import only_with
 from pipelines.options.declare import MODEL, SCORES, Option
 
 Readout = Literal[Pooling, "last", "first-last", "static", "top-tokens"]
@@ -208,3 +209,6 @@ class GeometryOptions:
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     precision: shared.EncoderPrecision = "auto"
     encoding: shared.Encoding = None
+
+    def __post_init__(self) -> None:
+        only_with("corpus", self, "sentences", "text_column", "encoding")

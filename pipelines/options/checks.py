@@ -1,9 +1,10 @@
-"""Range checks of numbers, made when a dataclass of options is built."""
+"""Checks of options, made when a dataclass of them is built: ranges, and what needs another."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from cotbert_core.errors import UserError
@@ -17,6 +18,21 @@ def at_least(options: Any, least: int, *names: str) -> None:
 def above(options: Any, bound: float, *names: str) -> None:
     """Raise UserError unless each of these fields is None or above `bound`."""
     _check(options, names, lambda value: value > bound, f"a number above {bound}")
+
+
+def only_with(needed: str, options: Any, *names: str, flag: str = "") -> None:
+    """Raise UserError if one of these fields is given and the field `needed` is not, without which
+    it has no effect. flag: the option of that field, if it has another name."""
+    if getattr(options, needed) not in (None, (), False):
+        return
+    defaults = {field.name: field.default for field in fields(options)}
+    for name in names:
+        if (value := getattr(options, name)) != defaults[name]:
+            option = flag or "--" + needed.replace("_", "-")
+            raise UserError(
+                f"{name} is {value!r} and has no effect without {option}: give that too, or leave "
+                f"--{name.replace('_', '-')} out"
+            )
 
 
 def _check(

@@ -120,9 +120,9 @@ class PrepareOptions:
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
     queries: int = 0
     """With fewer held-out documents than this, each has several queries (`cotbert adapt`)."""
-    labelled: bool = False
-    """Whether labelled texts choose the encoder: hold_out is 0 if there are too few documents, and
-    the text column, the encoding and the delimiter may be those of the labelled texts alone."""
+    labelled: str | None = None
+    """The labelled texts that choose the encoder: none are held out of too few documents, and the
+    text column, the encoding and the delimiter may be those of the labelled texts alone."""
 
     def __post_init__(self) -> None:
         if self.triples:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +86,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
         wrapped=options.wrapped,
         keep_paragraphs=options.clean.split is not None,
     )
-    if not options.labelled:
-        # The delimiter may be that of the excluded files.
-        check_reading(replace(plan, delimiter=None) if options.exclude else plan)
+    check_reading(plan, (*options.exclude, *([options.labelled] if options.labelled else [])))
     if options.documents:
         check_documents(plan, options.clean.split is not None)
     cleaner = Cleaner(options.clean, len(plan.paired_columns))

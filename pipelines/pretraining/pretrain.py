@@ -73,13 +73,18 @@ def pretrain(
     return train(settings, packed, {ROWS_NAME: dev}, output, **known, **options)
 
 
-def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
-    """UserError for what needs no reading of the corpus, before anything is written."""
+def require_mlm(settings: TrainSettings) -> None:
+    """Raise UserError for the settings of another method than masked language modelling."""
     if not isinstance(settings.method, MlmSettings):
         raise UserError(
             f"method.name is {settings.method.name!r}: pretraining needs a recipe of method mlm, "
             "such as mlm-base; train other methods with `cotbert train`"
         )
+
+
+def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
+    """UserError for what needs no reading of the corpus, before anything is written."""
+    require_mlm(settings)
     if "packed" in corpus.manifest:
         raise UserError(
             f"corpus {str(corpus.path)!r} is packed already and has no texts: give the corpus it "

@@ -123,9 +123,12 @@ def idle_options(inputs: Sequence[str]) -> set[str]:
     return {option for option, some in _CONCERNS.items() if not kinds & some}
 
 
-def check_reading(plan: ReadPlan) -> None:
-    """Raise UserError for a text column, a delimiter or an encoding that concerns no file."""
-    first, idle = plan.files[0], idle_options(plan.files)
+def check_reading(plan: ReadPlan, also: Sequence[str] = ()) -> None:
+    """Raise UserError for a text column, a delimiter or an encoding that concerns no file.
+
+    also: further input that is read with the same options.
+    """
+    first, idle = plan.files[0], idle_options([*plan.files, *also])
     if "text_column" in idle and plan.text_columns != ("text",):
         raise UserError(
             f"input {first!r} has no columns and so no {','.join(plan.text_columns)!r}: leave out "

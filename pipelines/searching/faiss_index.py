@@ -74,6 +74,11 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
         )
         if not inner.is_trained:
             inner.train(sample(embeddings, options.sample, options.seed))
+        elif (options.sample, options.seed) != (IndexOptions.sample, IndexOptions.seed):
+            raise UserError(
+                f"an index {options.factory!r} is not trained, so --sample and --seed have no "
+                "effect: leave them out, or give another --factory"
+            )
         return faiss.IndexIDMap2(inner)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError
 from pipelines.options import shared
-from pipelines.options.checks import above, at_least
+from pipelines.options.checks import above, at_least, only_with
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
 EMBEDDINGS = Option(
@@ -92,10 +92,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         at_least(self, 1, "top")
         above(self, 0, "keyword_weight")
-        if self.keyword_weight is not None and not self.keywords:
-            raise UserError(
-                f"keyword_weight is {self.keyword_weight:g} without keyword search: give --keywords"
-            )
+        only_with("keywords", self, "keyword_weight")
+        only_with("inputs", self, "encoding", flag="--text")
         if not self.queries:
             raise UserError("there is no query: give a text to look for")
         for number, text in enumerate(self.queries, start=1):

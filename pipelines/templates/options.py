@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cotbert_core.errors import UserError
 from pipelines.options import shared
-from pipelines.options.checks import at_least
+from pipelines.options.checks import at_least, only_with
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
 # Two pairs that differ in a single meaning: a negation, and an instrument.
@@ -60,6 +60,9 @@ class TokenMapOptions:
     ] = "input"
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     encoding: shared.Encoding = None
+
+    def __post_init__(self) -> None:
+        only_with("corpus", self, "text_column", "encoding")
 
 
 @dataclass(frozen=True)
@@ -165,3 +168,4 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "count", "beam", "max_tokens", "examples")
+        only_with("examples", self, "seed")

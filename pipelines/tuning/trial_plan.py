@@ -16,6 +16,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.runtime.progress import say
 from pipelines.training.inputs import with_absolute_encoders
 from tune_spaces import Space, axes_of, changes, size
 from tune_spaces.axes import Axis, Choice, Range
@@ -75,6 +76,8 @@ def sampled_plan(
     planned = {t.name: t for t in plan_trials(space, base, trials, seeds, draw_seed)}
     record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
     points = size(space)
+    if points is not None and trials is not None and trials > points:
+        say(f"note: space {space.name} has {points} points, so there are {points} trials a seed")
     search = RANDOM if points is None or (trials or points) < points else GRID
     return TrialPlan(planned, len(planned), [t.settings for t in planned.values()], record, search)
 
@@ -106,6 +109,19 @@ def check_fixed(space: Space, changed: Collection[str]) -> None:
             f"{hits[0]} is given, by --set, --config or its own option, and space {space.name} "
             f"varies it: leave it out, or choose another space"
         )
+
+
+def check_effect(space: Space, possible: Sequence[TrainSettings]) -> None:
+    """Raise UserError if a setting that varies has no effect in any possible trial."""
+    for name in space.settings:
+        reasons = [settings.idle.get(name) for settings in possible]
+        if name == "dev":
+            reasons = ["all trials are scored on the same dev sets"]
+        if all(reasons):
+            raise UserError(
+                f"space {space.name} varies {name}, which has no effect, because {reasons[0]}: "
+                "choose another recipe or space"
+            )
 
 
 def trial_name(place: int, total: int) -> str:

@@ -43,7 +43,7 @@ from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
 from pipelines.tuning.run_trials import run_trials
 from pipelines.tuning.trial import Sweep
-from pipelines.tuning.trial_plan import SEED, TrialPlan, sampled_plan
+from pipelines.tuning.trial_plan import SEED, TrialPlan, check_effect, sampled_plan
 
 
 def tune(
@@ -68,6 +68,7 @@ def tune(
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed
     )
+    check_effect(options.space, plan.possible)
     check_settings(plan.possible, corpus, options.stopping)
     output = output_path(output)
     if (output / SETTINGS_FILE).is_file():

@@ -308,7 +308,7 @@ def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
         "prompt 'none' cannot be read": [*base, "--prompt", "none"],
         "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
         "forward './none' is not a folder": [*other, "--forward", "./none"],
-        "top_k is 3 and there is no temperature": [*other, "--top-k", "3"],
+        "top_k is 3 and has no effect without --temperature": [*other, "--top-k", "3"],
     }
     for message, words in mistakes.items():
         assert main(words) == 2

@@ -81,11 +81,14 @@ def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder
     ("given", "refused"),
     [
         ({"augmented_column": "b"}, "augmented_column is 'b' and corpus '.*' is prepared, so its"),
-        ({"augmented_column": "b", "labelled": True}, "leave out --augmented-column, or give"),
+        (
+            {"augmented_column": "b", "labelled": "labels.csv"},
+            "leave out --augmented-column, or give",
+        ),
         ({"text_column": "b"}, "text_column is 'b'"),
         ({"encoding": "latin-1"}, "encoding is 'iso8859-1'"),
         ({"delimiter": ";"}, "delimiter is ';'"),
-        ({"text_column": "b", "delimiter": ";", "labelled": True}, None),
+        ({"text_column": "b", "delimiter": ";", "labelled": "labels.csv"}, None),
     ],
 )
 def test_a_prepared_corpus_is_not_read_in_another_way(
@@ -105,7 +108,7 @@ def test_the_options_of_labelled_texts_do_not_concern_plain_text(
 ):
     with pytest.raises(UserError, match=r"leave out --(text-column|delimiter)"):
         open_or_prepare(str(text), bert_folder, 16, **given)
-    open_or_prepare(str(text), bert_folder, 16, labelled=True, **given)
+    open_or_prepare(str(text), bert_folder, 16, labelled="labels.csv", **given)
     assert len(prepared) == 1
 
 

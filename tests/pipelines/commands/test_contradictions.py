@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
+
 import pytest
 from tiny_corpus import write_corpus
 from trainings import training
 
 from cotbert_core.errors import UserError
-from cotbert_core.settings import TrainSettings
+from cotbert_core.settings import TrainSettings, override
 from pipelines.cli import main
-from pipelines.comparing.entries import Comparison
+from pipelines.comparing.entries import Comparison, same_budget
+from pipelines.recipes import RECIPES
 from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.trial_plan import check_effect
+from tune_spaces import Space
 
 JOBS = {
     "train": ("training.train.train", ("train", "simcse-base")),
@@ -62,11 +68,92 @@ def test_a_seed_that_is_set_is_used_and_none_is_given_twice(run, command):
 @pytest.mark.parametrize(
     "flags", [("--set", "method.temperature=0.1"), ("--set", "method.temperature=0.02")]
 )
-def test_a_setting_that_a_space_varies_is_refused(run, flags):
+def test_a_setting_that_a_space_varies_is_refused(run, tmp_path, flags):
     found, said = run("tune", *flags)
     assert found == []
     assert "method.temperature is given, by --set, --config or its own option, and space" in said
     assert run("tune", "--learning-rate", "1e-5")[0] != []
+    (tmp_path / "a.yaml").write_text("method: {temperature: 0.05}\nseed: 0\n")
+    same = ("--config", tmp_path / "a.yaml", "--seeds", "2")  # as the recipe has it
+    assert seeds(run("tune", *same)[0]) == (0, 1)
+
+
+def test_settings_without_an_effect_are_named_or_refused(run, tmp_path):
+    """In a run they are named, where another one differs by them alone they are refused."""
+    warning = "warning: node_seconds is 9 and has no effect, because min_workers is null"
+    assert warning in run("train", "--set", "node_seconds=9")[1]
+    assert "no effect" not in run("train", "--set", "node_seconds=9", "--set", "min_workers=1")[1]
+    # A file with all values of a recipe says nothing about them.
+    (tmp_path / "a.yaml").write_text("node_seconds: 180\n")
+    assert "no effect" not in run("train", "--config", tmp_path / "a.yaml")[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "reason"),
+    [
+        ({"epochs": [1, 2]}, {"max_steps": 4}, "epochs, which has no effect, because max_steps is"),
+        ({"dev": ["sts-b", "own"]}, {}, "because all trials are scored on the same dev sets"),
+        ({"epochs": [1, 2], "max_steps": [None, 4]}, {}, None),
+    ],
+)
+def test_a_space_of_equal_trials_is_refused(settings, given, reason):
+    axes = {name: {"grid": values} for name, values in settings.items()}
+    space = Space("mine", "Tries something.", "simcse-base", axes)
+    base = override(TrainSettings(), given)
+    possible = [
+        override(base, dict(zip(settings, values, strict=True)))
+        for values in itertools.product(*settings.values())
+    ]
+    if reason is None:
+        check_effect(space, possible)
+        return
+    with pytest.raises(UserError, match=reason):
+        check_effect(space, possible)
+
+
+def test_an_entry_that_equals_another_is_refused():
+    with pytest.raises(UserError, match=r"changes method\.layers, which has no effect, because"):
+        same_budget(["documents", "documents,method.layers=4"], settings, set())
+    two = ["documents", "documents,method.positive=paired"]
+    assert len(same_budget(two, settings, set())) == 2
+
+
+def settings(recipe):
+    return RECIPES[recipe]()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("search E Q --encoding latin-1", "encoding is 'latin-1' and has no effect without --text"),
+        ("search E Q --keyword-weight 2", "keyword_weight is 2.0 and has no effect without --key"),
+        ("geometry M --sentences 9 --output O", "sentences is 9 and has no effect without --corp"),
+        ("token-map E --text-column b --output O", "text_column is 'b' and has no effect without"),
+        (
+            "generate-templates T --definitions F --seed 3 --output O",
+            "no effect without --examples",
+        ),
+        ("prepare --input P --encoder E --language-probability 0.9 --output O", "out --language"),
+        ("augment --corpus P --method back-translation --seed 3 --output O", "without --temperat"),
+        (
+            "augment --corpus P --method back-translation --temperature 1 --beam 8 --output O",
+            "beam is 8 and temperature is 1.0, which samples without a beam",
+        ),
+        ("evaluate M --encoding latin-1", "concerns --labelled, --whiten, --rank and --flow: give"),
+        ("evaluate M --senteval S --tasks mteb", "none of which is in that folder: leave --sent"),
+        ("pretrain simcse-base --corpus P --output O", "pretraining needs a recipe of method mlm"),
+        ("train documents --corpus P --output O", "raw text ('P') has none: prepare it with"),
+        ("compare simcse-base --corpus P --tasks STS-B --output O", "without a SentEval folder"),
+    ],
+)
+def test_an_option_that_needs_another_is_refused(
+    tmp_path, monkeypatch, bert_folder, capsys, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    for name in "PF":
+        (tmp_path / name).write_text("one: two\n")
+    assert main([bert_folder if word == "M" else word for word in shlex.split(words)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_dev_pairs_without_their_folder_are_named(run):

@@ -220,7 +220,7 @@ MISTAKES = (
     ("{bert},readout=cls,readout=cls", {}, "names its readout twice"),
     ("./none", {}, r"folder './none' does not exist"),
     ("{bert},readout=top-tokens", {}, "has no masked-language-model head"),
-    ("{bert}", {"sentences": 0}, "sentences is 0: give at least 2"),
+    ("{bert}", {"sentences": 0, "corpus": "a.txt"}, "sentences is 0: give at least 2"),
     ("{bert}", {"corpus": "none.txt"}, r"'none\.txt' does not exist"),
     ("{bert}", {"corpus": "blank.txt"}, r"no text \(2 rows: 2 empty\)"),
     ("{bert}", {"corpus": "one.txt"}, "has 1 distinct sentence"),

@@ -115,12 +115,12 @@ def test_too_few_are_no_error_where_labels_choose(tmp_path, made, capsys):
     options = {"hold_out": 1000, "hold_out_fewer": True}
     with pytest.raises(UserError, match="more text, or choose by labels with --labelled FILE, or"):
         made(path, name="refused", **options)
-    corpus = made(path, labelled=True, **options)
+    corpus = made(path, labelled=path, **options)
     assert (len(corpus), corpus.manifest["held_out"]) == (50, 0)
     assert not has_held_out(corpus.path)
     assert "0 sentences have 12 words or more, too few to hold any out" in capsys.readouterr().err
     with pytest.raises(UserError, match="hold_out is 4 and 0 sentences have"):
-        made(path, name="named", hold_out=4, labelled=True)
+        made(path, name="named", hold_out=4, labelled=path)
 
 
 def test_a_refusal_counts_the_sentences_of_many_documents(tmp_path, made):

@@ -171,7 +171,12 @@ def test_another_factory_is_trained_on_a_sample_drawn_by_the_seed(
 ):
     import faiss
 
-    options = IndexOptions(factory, sample=200, seed=3)
+    drawn = {"sample": 200, "seed": 3}
+    options = IndexOptions(factory, **({} if factory == "HNSW16" else drawn))
+    if factory == "HNSW16":
+        with pytest.raises(UserError, match="'HNSW16' is not trained, so --sample and --seed"):
+            index(folder, tmp_path / "refused", IndexOptions(factory, **drawn))
+        assert not (tmp_path / "refused").exists()
     for name in ("one", "two"):
         index(folder, tmp_path / name, options)
     opened, _, found = faiss_hits(tmp_path / "one", queries)
