@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.prepare import prepare
-from pipelines.reading import sources
-from pipelines.reading.columns import check_reading
+from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.prepare import check_input, prepare
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say, say_warnings
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
@@ -48,16 +45,9 @@ def open_or_prepare(
     above = Path(corpus).expanduser().absolute().parent
     if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
         raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
-    options = recognise_triples(options)
-    plan = sources.plan(
-        options.inputs,
-        options.text_column,
-        paired_columns=options.paired_columns,
-        encoding=options.encoding,
-        delimiter=options.delimiter,
-    )
-    check_reading(plan, [options.labelled] if options.labelled else [])
-    facts = (__version__, sources.stamps(plan), load_tokenizer(encoder).hash, max_length)
+    job = check_input(options)
+    plan = job.plan
+    facts = (__version__, job.stamps, job.tokenizer.hash, max_length)
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
@@ -75,7 +65,7 @@ def open_or_prepare(
             "write to"
         ) from None
     say(f"preparing {corpus} into {folder}")
-    prepare(options, folder, verbose)
+    prepare(job.options, folder, verbose)
     return Corpus.open(folder)
 
 
