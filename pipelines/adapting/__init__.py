@@ -1,1 +1,1 @@
-"""Choosing, by the user's own documents, how an encoder is adapted to them."""
+"""`cotbert adapt` and `quickstart`: choosing, by the user's own texts, how to adapt an encoder."""

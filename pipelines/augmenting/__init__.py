@@ -1,1 +1,1 @@
-"""The rewriters of `cotbert augment`: back-translation and language models, with a ledger."""
+"""`cotbert augment`: rewriting a corpus by back-translation or a language model."""

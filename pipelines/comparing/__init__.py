@@ -1,1 +1,1 @@
-"""The parts of `cotbert compare`: its entries, and the rows of its table."""
+"""`cotbert compare`: its entries, their runs, and the rows of its table."""

@@ -1,1 +1,1 @@
-"""The parts of `cotbert embed`: options, encoding, quantization, blocks and their ledger."""
+"""`cotbert embed`: encoding, quantization, blocks and updates, and reading what it wrote."""

@@ -1,1 +1,1 @@
-"""The parts of `cotbert evaluate`: scores with intervals, differences, published numbers."""
+"""`cotbert evaluate`, `geometry` and `data`: scores with intervals, and their differences."""

@@ -1,1 +1,1 @@
-"""A model for other tools and servers: ONNX and safetensors files, an int8 graph for CPUs."""
+"""`cotbert export` and `quantize`: a model for other tools and servers, an int8 graph for CPUs."""

@@ -1,1 +1,1 @@
-"""The passes of `cotbert prepare`, deduplication, exclusion and held-out documents."""
+"""`cotbert prepare`: its passes over the text, deduplication, exclusion, held-out documents."""

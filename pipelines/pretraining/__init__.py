@@ -1,1 +1,1 @@
-"""What `cotbert pretrain` prepares: packed rows of a corpus, and a new encoder."""
+"""`cotbert pretrain`: packed rows of a corpus, a new encoder, and their training."""

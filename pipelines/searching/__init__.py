@@ -1,1 +1,1 @@
-"""Search in finished embeddings folders: vectors, the query's encoder, texts by id, indexes."""
+"""`cotbert search` and `index`: the query's encoder, texts by id, keywords, FAISS."""

@@ -1,1 +1,1 @@
-"""The HTTP service of `cotbert serve`: requests, limits, batches and replicas of the encoder."""
+"""`cotbert serve`: requests, limits, batches and replicas of the encoder."""

@@ -1,1 +1,1 @@
-"""The parts of `cotbert train`: the driver, the workers, their data and their state."""
+"""`cotbert train`: the driver, the workers, their data and their state."""

@@ -1,1 +1,1 @@
-"""The parts of `cotbert tune`: trials are chosen, run and reported."""
+"""`cotbert tune`: trials are chosen, run and reported."""
