@@ -57,7 +57,8 @@ def run(given: Compare) -> None:
     if training.senteval:
         tasks = choose_tasks(training.senteval, given.tasks or "sts", allow_missing=True)
         if not tasks.sts or tasks.transfer:
-            raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks alone; name one")
+            shown = given.tasks or "sts"
+            raise UserError(f"tasks is {shown!r}: compare scores STS tasks alone; name one")
     elif given.tasks is not None:
         raise UserError(f"tasks is {given.tasks!r} without a SentEval folder: give --senteval")
     corpus, dev = training.open_data(settings, given.output, verbose=given.verbose)

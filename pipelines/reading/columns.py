@@ -16,7 +16,7 @@ from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import DELIMITERS, NAMES, WORDS, other_delimiter
 from pipelines.reading.formats import COMPRESSIBLE, KINDS, kind_of
 from pipelines.reading.line_reader import json_objects
-from pipelines.reading.read_plan import KEEP, WITHOUT_COLUMNS, ReadPlan
+from pipelines.reading.read_plan import KEEP, ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
@@ -108,7 +108,8 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
 
 # The options of reading that concern some formats alone.
 _CONCERNS = {
-    "text_column": set(KINDS.values()) - set(WITHOUT_COLUMNS) | {"hub"},
+    # --triples names those of SICK too.
+    "text_column": set(KINDS.values()) - {"txt"} | {"hub", "sick"},
     "delimiter": set(DELIMITERS),
     "encoding": set(COMPRESSIBLE),
 }

@@ -11,6 +11,7 @@ from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sick
+from pipelines.reading.columns import check_reading
 from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
@@ -137,3 +138,10 @@ def test_the_real_file_gives_251_triples(shared):
     assert len(triples) == len(set(triples)) == 251
     assert len({sentence for sentence, _, _ in triples}) == 200
     assert dropped == {"no_entailment": 3660, "no_contradiction": 942}
+
+
+def test_the_columns_of_triples_may_be_named(tmp_path):
+    item = folder(tmp_path, [("a", "b", E), ("a", "c", C)])
+    made = plan([item], "sent0", paired_columns=("sent1", "hard_neg"))  # prepare --triples
+    check_reading(made)
+    assert [p.texts for p in read(made.shards[0], made)] == [["a"]]
