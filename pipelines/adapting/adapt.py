@@ -62,6 +62,7 @@ from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
@@ -99,6 +100,8 @@ def adapt(
     parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
+    workers = {"workers": options.workers, "batch_size": options.batch_size}
+    check_capacity(override(TrainSettings(), workers))
     stamps = dict(check_input(options.prepare_options()).stamps)
     require_general_text(options)
     labelled = read_halves(options)

@@ -181,6 +181,11 @@ class AdaptOptions:
         at_least(self, 2, "batch_size", "hold_out")
         at_least(self, 0, "pretrain")
         above(self, 0, "learning_rate")
+        if self.batch_size % self.workers:
+            raise UserError(
+                f"batch_size is {self.batch_size} and workers is {self.workers}: give a batch_size "
+                "that is a multiple of workers"
+            )
         self.prepare_options()  # raises for invalid values now, before the job starts
 
     def _check_documents(self) -> None:

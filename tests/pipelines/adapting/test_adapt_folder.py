@@ -99,6 +99,13 @@ def test_a_corpus_of_other_inputs_is_not_continued(
         job.adapt(options, tmp_path / "out")
 
 
+def test_workers_that_would_never_start_are_refused_first(tmp_path, options):
+    many = replace(options, workers=4096, batch_size=4096)
+    with pytest.raises(UserError, match="workers is 4096 with 1 core"):
+        job.adapt(many, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_labels_that_have_changed_are_not_continued_with(tmp_path, options, refused):
     labels = tmp_path / "labels.csv"
     rows = [f"Ticket {number} is open,{number % 2}\n" for number in range(40)]

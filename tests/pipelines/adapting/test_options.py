@@ -49,6 +49,7 @@ def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
         ({"candidates": ("simcse",), "without": ("simcse",)}, "leave at least one candidate"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"batch_size": 1}, "batch_size is 1"),
+        ({"batch_size": 64, "workers": 3}, "batch_size is 64 and workers is 3: give a batch_size"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"documents": "chapter"}, "documents is 'chapter'"),
