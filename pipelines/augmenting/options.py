@@ -98,7 +98,7 @@ class BackTranslation:
         at_least(self, 0, "top_k", "seed")
         above(self, 0, "temperature", "max_length_factor")
         only_with("temperature", self, "top_k", "seed")
-        if self.samples and self.beam != BackTranslation.beam:
+        if self.samples and self.beam not in (1, BackTranslation.beam):
             raise UserError(
                 f"beam is {self.beam} and temperature is {self.temperature}, which samples without "
                 "a beam: leave one of them out"

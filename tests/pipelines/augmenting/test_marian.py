@@ -206,7 +206,7 @@ def test_engines_that_cannot_work_are_refused(monkeypatch):
         ({"beam": 0}, "beam is 0: give at least 1"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"top_k": -1}, "top_k is -1: give at least 0"),
-        ({"top_k": 5}, "top_k is 5 and there is no temperature"),
+        ({"top_k": 5}, "top_k is 5 and has no effect without --temperature"),
         ({"temperature": 0.0}, "temperature is 0.0: give a number above 0"),
         ({"max_length_factor": float("nan")}, "max_length_factor is nan"),
     ],
