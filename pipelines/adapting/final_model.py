@@ -71,10 +71,11 @@ def evaluate_models(
     if len(several) == 1:
         return {names[0]: evaluate(several[0], path, parent, labelled=labelled)}, {}, {}
     scores = evaluate_several(several, path, parent, labelled=labelled)
+    changed = scores.get("changed_queries", dict.fromkeys(names[1:]))  # none without documents
     return (
         dict(zip(names, scores["models"].values(), strict=True)),
         dict(zip(names[1:], scores["differences"].values(), strict=True)),
-        dict(zip(names[1:], scores.get("changed_queries", {}).values(), strict=False)),
+        dict(zip(names[1:], changed.values(), strict=True)),
     )
 
 

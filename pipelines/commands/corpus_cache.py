@@ -8,18 +8,14 @@ from typing import Any
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
+from pipelines.options.checks import option_of
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.prepare import check_input, prepare
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say, say_warnings
-from pipelines.storage.corpus import MANIFEST_FILE, Corpus
+from pipelines.storage.corpus import Corpus, is_prepared
 from pipelines.storage.output_folder import check_writable
 from pipelines.storage.paths import cache_folder
-
-
-def is_prepared(corpus: str) -> bool:
-    """Return whether --corpus names a folder that `cotbert prepare` wrote, and not raw text."""
-    return (Path(corpus).expanduser() / MANIFEST_FILE).is_file()
 
 
 def open_or_prepare(
@@ -43,7 +39,7 @@ def open_or_prepare(
         _refuse_reading(options)
         return found
     above = Path(corpus).expanduser().absolute().parent
-    if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
+    if Path(corpus).name == DATA_FOLDER and is_prepared(above):
         raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
     job = check_input(options)
     plan = job.plan
@@ -51,7 +47,7 @@ def open_or_prepare(
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
-    if (folder / MANIFEST_FILE).is_file():
+    if is_prepared(folder):
         say(f"corpus {corpus} was prepared before: {folder}")
         found = Corpus.open(folder)
         say_warnings(found.manifest.get("warnings", []))
@@ -76,8 +72,7 @@ def _refuse_reading(options: PrepareOptions) -> None:
         names += ["text_column", "encoding", "delimiter"]
     for name in names:
         if (value := getattr(options, name)) != getattr(PrepareOptions, name):
-            option = name.replace("_", "-")
             raise UserError(
                 f"{name} is {value!r} and corpus {options.inputs[0]!r} is prepared, so its texts "
-                f"are chosen already: leave out --{option}, or give the text itself"
+                f"are chosen already: leave out {option_of(name)}, or give the text itself"
             )

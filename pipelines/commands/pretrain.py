@@ -12,8 +12,9 @@ from pipelines.commands.printing import print_facts
 from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
+from pipelines.options.checks import option_of
 from pipelines.options.declare import MODEL, Option
-from pipelines.runtime.ending import print_ending
+from pipelines.runtime.ending import print_ending, rows_again
 from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
@@ -102,10 +103,10 @@ def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:
     model, training = given.output / "model", given.training
     if is_new and corpus.path == Path(training.corpus).expanduser().absolute():
         return prepare_again(corpus, model, "corpus")
-    words: list[str | Path] = ["train", "simcse-base", "--corpus", training.corpus]
-    for name in ("text_column", "encoding", "delimiter"):
-        if (value := getattr(training, name)) != getattr(CorpusOptions, name):
-            words += ["--" + name.replace("_", "-"), value]
+    rows = rows_again((training.corpus,), training.text_column)
+    words: list[str | Path] = ["train", "simcse-base", "--corpus", *rows]
+    for name, value in training.reading.items():
+        words += [] if value is None else [option_of(name), value]
     return [*words, "--encoder", model, "--output", "runs/mine"]
 
 

@@ -156,8 +156,9 @@ class CorpusOptions:
 
         inside: names of folders that may already be in `output`.
         """
-        from pipelines.commands.corpus_cache import is_prepared, open_or_prepare
+        from pipelines.commands.corpus_cache import open_or_prepare
         from pipelines.runtime.training_capacity import check_capacity
+        from pipelines.storage.corpus import is_prepared
         from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
 
         # Checked before raw text is prepared, which takes long. The job itself checks a folder

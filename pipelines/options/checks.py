@@ -20,6 +20,11 @@ def above(options: Any, bound: float, *names: str) -> None:
     _check(options, names, lambda value: value > bound, f"a number above {bound}")
 
 
+def option_of(field: str) -> str:
+    """Return the option that sets a field, unless the field names another."""
+    return "--" + field.replace("_", "-")
+
+
 def only_with(needed: str, options: Any, *names: str, flag: str = "") -> None:
     """Raise UserError if one of these fields is given and the field `needed` is not, without which
     it has no effect. flag: the option of that field, if it has another name."""
@@ -28,10 +33,9 @@ def only_with(needed: str, options: Any, *names: str, flag: str = "") -> None:
     defaults = {field.name: field.default for field in fields(options)}
     for name in names:
         if (value := getattr(options, name)) != defaults[name]:
-            option = flag or "--" + needed.replace("_", "-")
             raise UserError(
-                f"{name} is {value!r} and has no effect without {option}: give that too, or leave "
-                f"--{name.replace('_', '-')} out"
+                f"{name} is {value!r} and has no effect without {flag or option_of(needed)}: give "
+                f"that too, or leave {option_of(name)} out"
             )
 
 

@@ -37,6 +37,11 @@ PLACES = ("document", "position")
 VECTOR_KEYS = {"dimension", "index"}
 
 
+def is_prepared(path: str | Path) -> bool:
+    """Return whether a path is a folder with a manifest, as that of a corpus, and no raw text."""
+    return (Path(path).expanduser() / MANIFEST_FILE).is_file()
+
+
 @dataclass(frozen=True)
 class Corpus:
     """An opened corpus folder."""
@@ -48,7 +53,7 @@ class Corpus:
     def open(cls, path: str | Path) -> Corpus:
         """Open a corpus folder; UserError if it holds no finished corpus."""
         path = Path(path).expanduser().absolute()
-        if not (path / MANIFEST_FILE).is_file():
+        if not is_prepared(path):
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )

@@ -20,7 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import HeldOut
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
-from pipelines.storage.corpus import MANIFEST_FILE
+from pipelines.storage.corpus import is_prepared
 
 COLUMNS = ("document", "query", "target", "split")
 Split = Literal["dev", "test"]
@@ -54,7 +54,7 @@ def read_held_out(corpus: str | Path, split: Split, least: int = LEAST_QUERIES) 
     """
     folder = Path(corpus).expanduser()
     if not has_held_out(folder):
-        if not (folder / MANIFEST_FILE).is_file():
+        if not is_prepared(folder):
             raise UserError(
                 f"corpus {str(folder)!r} is no folder made by `cotbert prepare`: check its name, "
                 "or prepare it with --hold-out"

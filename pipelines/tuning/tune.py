@@ -62,12 +62,10 @@ def tune(
     discard: delete another sweep in the output folder. kept: what stays of a trial that has ended.
     """
     base = with_absolute_encoders(base)
-    options = replace(options, seeds=options.seeds or (base.seed,))
-    assert options.seeds is not None
+    seeds = options.seeds or (base.seed,)
+    options = replace(options, seeds=seeds)
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
-    plan: TrialPlan = make_plan(
-        options.space, base, options.trials, options.seeds, options.draw_seed
-    )
+    plan: TrialPlan = make_plan(options.space, base, options.trials, seeds, options.draw_seed)
     check_effect(options.space, plan.possible)
     check_settings(plan.possible, corpus, options.stopping)
     output = output_path(output)

@@ -12,9 +12,8 @@ from trainings import training
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, override
 from pipelines.cli import main
-from pipelines.comparing.entries import Comparison, same_budget
+from pipelines.comparing.entries import same_budget
 from pipelines.recipes import RECIPES
-from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.trial_plan import check_effect
 from tune_spaces import Space
 
@@ -47,13 +46,9 @@ def run(tmp_path, bert_folder, monkeypatch, capsys):
 
 
 def seeds(arguments):
-    (found,) = (
-        a.seeds if isinstance(a, (Comparison, TuneOptions)) else (a.seed,)
-        for a in arguments
-        if isinstance(a, (Comparison, TuneOptions))
-        or (isinstance(a, TrainSettings) and not isinstance(arguments[0], TuneOptions))
-    )
-    return found
+    """Of a job of several runs, or of one, whose settings are its first argument."""
+    first = arguments[0]
+    return (first.seed,) if isinstance(first, TrainSettings) else first.seeds
 
 
 @pytest.mark.parametrize("command", JOBS)
