@@ -62,7 +62,7 @@ from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.training_capacity import check_capacity
+from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
@@ -101,7 +101,8 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     workers = {"workers": options.workers, "batch_size": options.batch_size}
-    check_capacity(override(TrainSettings(), workers))
+    check_capacity(settings := override(TrainSettings(), workers))
+    check_concurrent(settings, options.max_concurrent)
     stamps = dict(check_input(options.prepare_options()).stamps)
     require_general_text(options)
     labelled = read_halves(options)

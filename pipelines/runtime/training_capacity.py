@@ -24,7 +24,7 @@ def check_capacity(settings: TrainSettings) -> None:
     The nodes are those of the Ray session, or this machine; a cluster without a session is not
     checked. A run with min_workers can start with that number.
     """
-    if MAY_GROW in os.environ or (names_cluster() and not ray_runs()):
+    if _may_change():
         return
     nodes = live_nodes()
     cpus, gpus = settings.cpus_per_worker or 1, settings.gpus_per_worker or 0
@@ -41,6 +41,38 @@ def check_capacity(settings: TrainSettings) -> None:
         f"and {there} {cores} core(s) and {sum(node.gpus for node in nodes)} GPU(s), enough for "
         f"{capacity}: give fewer workers{', --device cpu' if gpus else ''}, or {more}"
     )
+
+
+def check_concurrent(settings: TrainSettings, max_concurrent: int | None) -> None:
+    """Raise UserError if `max_concurrent` such trainings do not fit; None for as many as do.
+
+    The nodes are those of `check_capacity`.
+    """
+    if max_concurrent is not None and not _may_change():
+        on_gpus = takes_gpus(settings, gpus_there())
+        trainings_that_fit(settings.workers, settings.cpus_per_worker, max_concurrent, on_gpus)
+
+
+def trainings_that_fit(
+    workers: int, cpus: int | None, max_concurrent: int | None, on_gpus: bool
+) -> int:
+    """Return the number of trainings that fit on the nodes at a time.
+
+    Raises UserError if `max_concurrent` is more: their workers would deadlock, waiting for cores
+    that the workers of other trainings hold.
+    """
+    capacity = max(1, worker_capacity(live_nodes(), cpus or 1, int(on_gpus)) // workers)
+    if max_concurrent is not None and not 1 <= max_concurrent <= capacity:
+        raise UserError(
+            f"max_concurrent is {max_concurrent} and there is capacity for {capacity} training(s) "
+            f"of {workers} worker(s) with {cpus or 1} core(s): give 1 to {capacity}"
+        )
+    return capacity
+
+
+def _may_change() -> bool:
+    """Return whether the nodes are not known: a cluster without a session, or one that grows."""
+    return MAY_GROW in os.environ or (names_cluster() and not ray_runs())
 
 
 def gpus_there() -> int:

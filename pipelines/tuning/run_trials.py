@@ -12,14 +12,13 @@ from typing import Any
 import ray.tune
 from ray.tune.schedulers import FIFOScheduler
 
-from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.placement import place_workers
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import only_in_log
-from pipelines.runtime.training_capacity import gpus_there, takes_gpus, worker_capacity
+from pipelines.runtime.training_capacity import gpus_there, takes_gpus, trainings_that_fit
 from pipelines.runtime.worker_resources import live_nodes
 from pipelines.storage.output_folder import CONTINUE, earlier_run
 from pipelines.training.dev_sets import DevSets
@@ -150,18 +149,11 @@ def allocate_resources(
 ) -> tuple[int, int | None]:
     """Return (number of concurrent trials, cores of each worker or None for an even share).
 
-    Raises UserError if `max_concurrent` trials do not fit in the cluster: their workers would
-    deadlock, waiting for cores that other waiting trials hold.
+    Raises UserError if `max_concurrent` trials do not fit (`trainings_that_fit`).
     """
-    nodes = live_nodes()
-    capacity = max(1, worker_capacity(nodes, cpus or 1, int(on_gpus)) // workers)
-    if max_concurrent is not None and not 1 <= max_concurrent <= capacity:
-        raise UserError(
-            f"max_concurrent is {max_concurrent} and the cluster has capacity for {capacity} "
-            f"trials of {workers} worker(s) with {cpus or 1} core(s): give 1 to {capacity}"
-        )
+    capacity = trainings_that_fit(workers, cpus, max_concurrent, on_gpus)
     at_once = max_concurrent or (1 if cpus is None and not on_gpus else capacity)
     # A single trial takes all cores; several share those of the nodes evenly.
     if cpus is None and at_once > 1:
-        cpus = place_workers(nodes, at_once * workers, on_gpus=on_gpus).threads
+        cpus = place_workers(live_nodes(), at_once * workers, on_gpus=on_gpus).threads
     return at_once, cpus

@@ -22,7 +22,7 @@ from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
-from pipelines.runtime.training_capacity import check_capacity
+from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
@@ -77,6 +77,7 @@ def tune(
     with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
         for settings in plan.possible:
             check_capacity(settings)
+            check_concurrent(settings, options.max_concurrent)
         output = _open(output, _record(options, plan, corpus, dev), discard)
         result = _tracked(options, plan, corpus, dev, output, verbose, kept)
     if result["best"] is None:

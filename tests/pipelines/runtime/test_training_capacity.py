@@ -10,6 +10,7 @@ from pipelines.runtime import training_capacity
 from pipelines.runtime.placement import Node
 from pipelines.runtime.training_capacity import (
     check_capacity,
+    check_concurrent,
     fewer_workers,
     takes_gpus,
     worker_capacity,
@@ -103,6 +104,18 @@ def test_a_cluster_is_checked_when_it_is_connected_and_this_machine_always(monke
     monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(UserError, match=r"this machine has .* enough for 0: .* by RAY_ADDRESS"):
         check_capacity(many)
+
+
+def test_more_trainings_at_a_time_than_fit_are_refused_before_a_session(monkeypatch):
+    monkeypatch.setattr(training_capacity, "live_nodes", lambda: [Node(4)])
+    monkeypatch.setattr(training_capacity, "gpus_there", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    check_concurrent(settings(workers=2), 2)
+    check_concurrent(settings(workers=2), None)
+    with pytest.raises(UserError, match="max_concurrent is 3 and there is capacity for 2 training"):
+        check_concurrent(settings(workers=2), 3)
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+    check_concurrent(settings(workers=2), 3)
 
 
 def test_too_many_min_workers_are_refused():

@@ -10,6 +10,7 @@ from left_trials import leave_trial
 
 from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
+from pipelines.runtime import training_capacity
 from pipelines.runtime.placement import Node
 from pipelines.runtime.training_capacity import worker_capacity
 from pipelines.training.early_stopping import should_continue
@@ -101,7 +102,12 @@ def test_a_trial_that_was_killed_before_it_was_stopped_stops_at_its_next_check(t
 @pytest.fixture
 def nodes(monkeypatch):
     """Let the session's live nodes be these."""
-    return lambda *live: monkeypatch.setattr(run_trials, "live_nodes", lambda: list(live))
+
+    def live(*nodes):
+        for module in (run_trials, training_capacity):
+            monkeypatch.setattr(module, "live_nodes", lambda: list(nodes))
+
+    return live
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ def test_trials_side_by_side_have_room(nodes, cluster, workers, cpus, asked, exp
 @pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
 def test_more_than_there_is_room_for_is_refused(nodes, cpus, asked, room):
     nodes(Node(2))
-    message = rf"max_concurrent is {asked} and the cluster has capacity for {room} t"
+    message = rf"max_concurrent is {asked} and there is capacity for {room} t"
     with pytest.raises(UserError, match=message):
         allocate_resources(1, cpus, asked)
 
