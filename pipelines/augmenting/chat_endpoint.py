@@ -9,7 +9,6 @@ from errors, and from answers unless it may be a word, so it reaches no file, lo
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -25,6 +24,7 @@ from urllib3.util import Retry
 
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import HIDDEN, SHORTEST_SECRET, SHORTEST_TOKEN, redact
+from pipelines.augmenting.chat_answers import Answer, error_message, read_answer
 from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 # Seconds before the first retry, and the most before any retry.
@@ -34,33 +34,12 @@ CHECK_SECONDS = 20.0
 LONGEST_RETRY_AFTER = 600.0
 # Status codes that are retried: a timeout, a conflict, a rate limit and faults of the server.
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
-# Values of finish_reason with which a text ends early, and would again, with the reason of the row.
-UNFINISHED = {"length": "cut_off", "content_filter": "content_filter"}
 # Status codes that are not retried, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
 
 class StoppedError(RuntimeError):
     """The job cannot continue now; its rewrites are kept, and the same command continues it."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to a request: a text, or None and the reason of the last failure.
-
-    unfinished: a value of UNFINISHED if the endpoint ended the text early, else "". tokens_in,
-    tokens_out: numbers of tokens over all attempts.
-    """
-
-    text: str | None
-    reason: str = ""
-    unfinished: str = ""
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-    @property
-    def paid(self) -> bool:
-        return self.tokens_in + self.tokens_out > 0
 
 
 class RateLimiter:
@@ -196,9 +175,9 @@ class ChatEndpoint:
             return Answer(None, self._described(error)), None
         status, body = response.status_code, response.content.decode("utf-8", "replace")
         if status == 200:
-            return self._read(body), response
+            return read_answer(self._hide_key(body, SHORTEST_TOKEN)), response
         # The key is hidden before the message is cut, which would leave its beginning.
-        message = self._described(_error_message(self._hide_key(body, SHORTEST_SECRET)))
+        message = self._described(error_message(self._hide_key(body, SHORTEST_SECRET)))
         if status in REFUSED:
             said = f" ({message})" if message else ""
             raise StoppedError(
@@ -217,22 +196,6 @@ class ChatEndpoint:
         if self.options.max_answer_tokens is not None:
             body["max_tokens"] = self.options.max_answer_tokens
         return body
-
-    def _read(self, body: str) -> Answer:
-        """Return the text and the numbers of tokens in a response's body."""
-        values = _object(self._hide_key(body, SHORTEST_TOKEN))
-        usage = values.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        text, finish = _first_choice(values)
-        unfinished = UNFINISHED.get(finish, "")
-        reason = "an answer without a text" if text is None else ""
-        return Answer(
-            None if unfinished else text,
-            f"finish_reason {finish}" if unfinished else reason,
-            unfinished,
-            _count(usage.get("prompt_tokens")),
-            _count(usage.get("completion_tokens")),
-        )
 
     def _described(self, error: Exception | str) -> str:
         return self._hide_key(described(error), SHORTEST_SECRET)
@@ -258,38 +221,3 @@ def _retry_after(retry: Retry, response: requests.Response | None) -> float | No
     except InvalidHeader:
         return None
     return None if seconds is None else min(seconds, LONGEST_RETRY_AFTER)
-
-
-def _object(body: str) -> dict[str, Any]:
-    """Return the JSON object in a body; an empty one if there is none."""
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _error_message(body: str) -> str:
-    """Return the beginning of an error's message, as OpenAI's API gives it; "" if there is none."""
-    error = _object(body).get("error")
-    message = error.get("message") if isinstance(error, dict) else error
-    return " ".join(message.split())[:200] if isinstance(message, str) else ""
-
-
-def _first_choice(values: dict[str, Any]) -> tuple[str | None, str]:
-    """Return message.content of choices[0], None if it is not a text, and its finish_reason.
-
-    Lone surrogates, which JSON can escape and UTF-8 cannot encode, become question marks.
-    """
-    try:
-        choice = values["choices"][0]
-        content, finish = choice["message"]["content"], str(choice.get("finish_reason"))
-    except (AttributeError, KeyError, IndexError, TypeError):
-        return None, ""
-    if not isinstance(content, str) or not content.strip():
-        return None, finish
-    return content.encode(errors="replace").decode(), finish
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

@@ -10,13 +10,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from pipelines.augmenting.chat_endpoint import Answer, ChatEndpoint, StoppedError
+from pipelines.augmenting.chat_answers import Answer
+from pipelines.augmenting.chat_endpoint import ChatEndpoint, StoppedError
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting
+from pipelines.augmenting.options import Limits
+from pipelines.augmenting.rewrite_filter import fault
 
 FAILED = "failed"
 # After this many consecutive failures the endpoint is at fault, not the sentences.
 MOST_FAILURES = 10
+# If none of the first answers of a run can be used, nor will the others: the prompt or the model is
+# wrong, and each answer costs.
+FIRST_ANSWERS = 50
 
 
 @dataclass
@@ -46,6 +52,7 @@ class LlmRewriter:
     options: LlmRewriting
     endpoint: ChatEndpoint
     budget: TokenBudget
+    limits: Limits = field(default_factory=Limits)
     keeps_failures: bool = False
     """Whether rows that failed at no cost after the last answer count as failed. Else they are left
     out, since the endpoint may be at fault."""
@@ -53,6 +60,8 @@ class LlmRewriter:
     """Rows that failed at no cost since the last answer: sentence or endpoint may be at fault."""
     _failures: int = 0
     """The number of rows that failed since the last answer."""
+    _useless: int | None = 0
+    """The number of answers, none of which can be used; None after one that can."""
 
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
@@ -69,7 +78,9 @@ class LlmRewriter:
                     if not pending:
                         break
                     for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                        yield from self._finish(pending.pop(future), future.result())
+                        number, answer = pending.pop(future), future.result()
+                        yield from self._finish(number, answer)
+                        self._check_use(texts[number], answer)
                 except (Exception, KeyboardInterrupt) as reason:
                     stopped = stopped or reason
                     self.endpoint.stop.set()
@@ -132,6 +143,19 @@ class LlmRewriter:
             raise StoppedError(
                 f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): "
                 "check the endpoint, then give the same command again to continue"
+            )
+
+    def _check_use(self, source: str, answer: Answer) -> None:
+        """Raise StoppedError after FIRST_ANSWERS answers if the filter drops all of them."""
+        if answer.text is None or self._useless is None:
+            return
+        why = fault(source, answer.text, self.limits, by_model=True)
+        self._useless = self._useless + 1 if why else None
+        if self._useless == FIRST_ANSWERS:
+            raise StoppedError(
+                f"none of the first {FIRST_ANSWERS} answers can be used (the last, {why}: "
+                f"{' '.join(answer.text.split())[:200]!r}): change --prompt or --model and give a "
+                f"new --output, or give the same command again for {FIRST_ANSWERS} more"
             )
 
     def _take_unpaid(self) -> list[Rewrite]:

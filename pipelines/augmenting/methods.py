@@ -129,12 +129,13 @@ class LlmJob:
         for name in plan.names:
             for row in read_ledger(plan.ledger(name)).values():
                 budget.add(row.tokens_in + row.tokens_out)
-        rewriter = LlmRewriter(self._options, self._endpoint, budget)
+        parts = self._options, self._endpoint, budget, plan.limits
+        rewriter = LlmRewriter(*parts)
         try:
             unfinished = [name for name in names if not augment_part(plan, name, rewriter, report)]
             if unfinished:
                 self._endpoint.check()
-                again = LlmRewriter(self._options, self._endpoint, budget, keeps_failures=True)
+                again = LlmRewriter(*parts, keeps_failures=True)
                 for name in unfinished:
                     augment_part(plan, name, again, report)
         finally:

@@ -20,7 +20,12 @@ from pipelines.augmenting.chat_endpoint import (
 )
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
-from pipelines.augmenting.llm_rewriting import MOST_FAILURES, LlmRewriter, TokenBudget
+from pipelines.augmenting.llm_rewriting import (
+    FIRST_ANSWERS,
+    MOST_FAILURES,
+    LlmRewriter,
+    TokenBudget,
+)
 
 # A message that is cut within the key, which follows it.
 LONG = "x" * 190
@@ -182,6 +187,46 @@ def test_an_endpoint_that_ends_every_text_early_stops_the_job():
         found, reason = run(server, concurrency=1)
     assert "got no rewrite (the last: finish_reason length): check the endpoint" in reason
     assert len(found) == len(server.asked) == MOST_FAILURES, "what was paid for is kept"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<think>\nFirst, it says\n</think>\n\nSaid again", "Said again"),
+        ("It says\n</think>\nSaid again", "Said again"),
+        ("<think>\n\n</think>\n\nI <think> so", "I <think> so"),
+        ("I <think> so", "I <think> so"),
+    ],
+)
+def test_the_reasoning_of_a_model_is_not_part_of_its_answer(content, text):
+    with ChatServer(lambda *_: answer(content)) as server:
+        found, reason = run(server, {1: "a b"})
+    assert (found[1].text.strip(), reason) == (text, None)
+
+
+def test_reasoning_without_an_end_is_no_answer():
+    with ChatServer(lambda *_: answer("<think>\nFirst, it says")) as server:
+        found, _ = run(server, {1: "a b"}, retries=1)
+    assert found == {1: Rewrite(1, None, "failed", False, 22, 10)}
+
+
+@pytest.mark.parametrize("usable", [None, 3])
+def test_answers_of_which_none_can_be_used_stop_the_job_before_all_are_paid(usable):
+    texts = {n: f"sentence {n} of the text" for n in range(2 * FIRST_ANSWERS)}
+
+    def reply(sentence, number):
+        good = usable is not None and sentence == texts[usable]
+        return answer(paraphrase(sentence) if good else f"Here it is:\n\n{sentence}")
+
+    with ChatServer(reply) as server:
+        found, reason = run(server, texts, concurrency=1)
+    if usable is not None:
+        assert (len(found), reason) == (len(texts), None)
+        return
+    assert len(found) == len(server.asked) == FIRST_ANSWERS, "what was paid for is kept"
+    assert reason.startswith(
+        "none of the first 50 answers can be used (the last, several_lines: 'Here it is: sentence"
+    )
 
 
 def test_a_request_without_an_answer_in_time_is_asked_again():
