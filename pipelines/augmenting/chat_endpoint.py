@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import InvalidHeader
+from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util import Retry
 
 from cotbert_core.errors import UserError
@@ -32,6 +32,8 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 CHECK_SECONDS = 20.0
 # Upper limit for Retry-After, with which an endpoint may request a delay of hours.
 LONGEST_RETRY_AFTER = 600.0
+# An answer has a few kilobytes.
+LARGEST_BODY = 1 << 24
 # Status codes that are retried: a timeout, a conflict, a rate limit and faults of the server.
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
 # Status codes that are not retried, with what to check.
@@ -164,16 +166,19 @@ class ChatEndpoint:
 
     def _ask(self, content: str) -> tuple[Answer, requests.Response | None]:
         """Return the answer to one request and the response, if there is one."""
+        deadline = time.monotonic() + self.options.timeout
         try:
-            response = self._session.post(
+            with self._session.post(
                 f"{self._url}/chat/completions",
                 json=self._body(content),
                 timeout=self.options.timeout,
                 allow_redirects=False,
-            )
-        except requests.RequestException as error:
+                stream=True,
+            ) as response:
+                body = read_body(response, deadline).decode("utf-8", "replace")
+        except (requests.RequestException, HTTPError) as error:
             return Answer(None, self._described(error)), None
-        status, body = response.status_code, response.content.decode("utf-8", "replace")
+        status = response.status_code
         if status == 200:
             return read_answer(self._hide_key(body, SHORTEST_TOKEN)), response
         # The key is hidden before the message is cut, which would leave its beginning.
@@ -204,6 +209,22 @@ class ChatEndpoint:
         """Return the text without the key, if it has at least this many characters: local servers
         accept keys such as `none`, which occur in any text."""
         return text.replace(self._key, HIDDEN) if len(self._key) >= shortest else text
+
+
+def read_body(response: requests.Response, deadline: float) -> bytes:
+    """Return the body of a response; ReadTimeout if it does not end by then, or is too long.
+
+    The timeout of `requests` is that of each read, and an endpoint may send a blank line now and
+    then to keep the connection open.
+    """
+    body = b""
+    while part := response.raw.read1(LARGEST_BODY, decode_content=True):
+        body += part
+        if time.monotonic() > deadline:
+            raise requests.ReadTimeout("the answer did not end in time")
+        if len(body) > LARGEST_BODY:
+            raise requests.ReadTimeout(f"the answer did not end within {LARGEST_BODY} bytes")
+    return body
 
 
 def described(error: Exception | str) -> str:

@@ -16,6 +16,7 @@ from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
+from pipelines.runtime.progress import say
 
 FAILED = "failed"
 # After this many consecutive failures the endpoint is at fault, not the sentences.
@@ -82,6 +83,8 @@ class LlmRewriter:
                         yield from self._finish(number, answer)
                         self._check_use(texts[number], answer)
                 except (Exception, KeyboardInterrupt) as reason:
+                    if isinstance(reason, KeyboardInterrupt) and pending:
+                        say(f"waiting for {len(pending)} answers, which are paid for")
                     stopped = stopped or reason
                     self.endpoint.stop.set()
         if stopped is not None:

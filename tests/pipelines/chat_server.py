@@ -29,16 +29,17 @@ class ChatServer(ThreadingHTTPServer):
 
     reply(sentence, number): (status, headers, body) of the number-th request (from 1) for a
     sentence. delay: seconds before it. asked: all requests in turn; answered: those that got a
-    whole answer back; keys: Authorization headers seen; most: requests at a time.
+    whole answer back; keys: Authorization headers seen; most: requests at a time. blank: seconds
+    between blank lines that precede the body for a while, to keep the connection open.
     """
 
     daemon_threads = True
 
-    def __init__(self, reply=None, delay=0.0, models=200):
+    def __init__(self, reply=None, delay=0.0, models=200, blank=None):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
         self.reply = reply or (lambda sentence, number: answer(paraphrase(sentence)))
-        self.delay, self.models = delay, models
+        self.delay, self.models, self.blank = delay, models, blank
         self.asked, self.answered, self.bodies, self.keys = [], [], [], set()
         self.most = self.now = 0
         self.lock = threading.Lock()
@@ -85,11 +86,16 @@ class _Handler(BaseHTTPRequestHandler):
     def send(self, status, headers, body):
         self.server.keys.add(self.headers.get("Authorization"))
         content = body.encode() if isinstance(body, str) else body
+        lines = 0 if self.server.blank is None else 100
+        content = b"\n" * lines + content
         self.send_response(status)
         for name, value in {**headers, "Content-Length": len(content)}.items():
             self.send_header(name, str(value))
         self.end_headers()
-        self.wfile.write(content)
+        for _ in range(lines):
+            self.wfile.write(b"\n")
+            time.sleep(self.server.blank)
+        self.wfile.write(content[lines:])
 
     def log_message(self, *arguments):
         pass

@@ -244,6 +244,23 @@ def test_a_request_without_an_answer_in_time_is_asked_again():
     assert len(server.asked) >= 2
 
 
+@pytest.mark.parametrize(("blank", "failures"), [(0.05, 1), (0.001, 0)])
+def test_blank_lines_before_an_answer_do_not_extend_the_timeout(blank, failures):
+    with ChatServer(blank=blank) as server:
+        found, _ = run(server, {1: "a b"}, timeout=1.0, retries=0)
+    assert [rewrite.failure for rewrite in found.values()] == ["failed"] * failures + [""] * (
+        1 - failures
+    )
+
+
+def test_an_answer_without_an_end_is_not_read_into_memory(monkeypatch):
+    monkeypatch.setattr(chat_endpoint, "LARGEST_BODY", 1_000)
+    with ChatServer(lambda *_: answer("a" * 2_000)) as server:
+        endpoint = ChatEndpoint(options(server, retries=0))
+        assert "did not end within 1000 bytes" in endpoint.complete("Say again: a").reason
+        endpoint.close()
+
+
 def without_row_3(status):
     """Answers for all sentences but one, which always gets this status."""
     return lambda sentence, number: (
