@@ -20,6 +20,7 @@ from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import Rewrite, RewriteLedger, open_ledger
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
+from pipelines.cleaning.steps import control
 from pipelines.reading.parquet_batches import read_table
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import PLACES, corpus_table, ragged_column
@@ -116,7 +117,7 @@ def with_rewrites(
     sources = table["text"].to_pylist()
     given = [rewrites[number] for number in table["id"].to_pylist()]
     texts = [
-        _folded(_unquoted(source, rewrite.text or "") if plan.by_model else rewrite.text or "")
+        _clean(source, rewrite.text or "", plan.by_model)
         for source, rewrite in zip(sources, given, strict=True)
     ]
     fates = [_fate(plan, *row) for row in zip(sources, given, texts, strict=True)]
@@ -143,9 +144,11 @@ def with_rewrites(
     return part, summary
 
 
-def _folded(text: str) -> str:
-    """Return a text with white space folded as in a prepared corpus."""
-    return " ".join(text.split())
+def _clean(source: str, text: str, by_model: bool) -> str:
+    """Return a rewrite without control characters, and with white space folded as in a prepared
+    corpus; a model's without enclosing quotation marks."""
+    text = control(text)
+    return " ".join((_unquoted(source, text) if by_model else text).split())
 
 
 def _unquoted(source: str, answer: str) -> str:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.augmenting.options import AugmentOptions
+from pipelines.commands.prepare import next_training
 from pipelines.commands.printing import print_facts
 from pipelines.options import shared
 from pipelines.runtime.ending import print_ending
+from pipelines.runtime.progress import say
+
+# With fewer rewrites than this share of the rows, something is wrong with the prompt or the model.
+FEW = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +24,16 @@ class Augment:
 
 def run(given: Augment) -> None:
     from pipelines.augmenting.augment import augment
+    from pipelines.storage.corpus import Corpus
 
     result = augment(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)
-    made = f"{result['rewritten']:,} of {result['rows']:,} rows now have a rewrite."
-    train = ("train", "denosent-base", "--corpus", given.output, "--output", "runs/mine")
-    print_ending(made, given.output, train)
+    rewritten, rows = result["rewritten"], result["rows"]
+    if rewritten < FEW * rows:
+        say(
+            f"warning: {rows - rewritten:,} of {rows:,} rows keep their own text in place of a "
+            "rewrite: report.html shows why, with examples"
+        )
+    corpus = Corpus.open(given.output)
+    train = next_training(corpus, given.options.encoder or corpus.manifest["encoder"])
+    print_ending(f"{rewritten:,} of {rows:,} rows now have a rewrite.", given.output, train)

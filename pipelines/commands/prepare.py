@@ -39,8 +39,8 @@ def run(given: Prepare) -> None:
 
 
 def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
-    """Return the command that trains an encoder on the corpus: by documents if enough of them have
-    two sentences, in batches that are not larger than the corpus."""
+    """Return the command that trains an encoder on the corpus: on its paired texts if it has any,
+    by documents if enough of them have two sentences, in batches no larger than the corpus."""
     from pipelines.preparing.hold_out import LEAST_HELD_OUT
     from pipelines.recipes import RECIPES
 
@@ -50,6 +50,8 @@ def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
         recipe, rows = "simcse-base", len(corpus)
     if "negative" in corpus.columns:  # triples, which may have been recognized
         recipe = "simcse-supervised"
+    elif corpus.columns:
+        recipe, rows = "denosent-base", len(corpus)
     words: list[str | Path] = ["train", recipe, "--corpus", corpus.path, "--encoder", encoder]
     if rows < RECIPES[recipe]().batch_size:
         words += ["--batch-size", str(max(1, rows // 2))]

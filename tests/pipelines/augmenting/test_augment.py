@@ -31,7 +31,7 @@ ANSWERS = {
     "Two dogs run": "two dogs, run!",
     "oil": "As an AI, I have no oil.",
     "the stage": "1. a stage\n2. the scene",
-    "the room": '"a  room,\tor a hall \ud83d"',  # half of an emoji
+    "the room": '"a  room,\tor\x00 a hall \ud83d"',  # half of an emoji
     "a field": "\u200b",
 }
 
@@ -107,6 +107,9 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     shown = [line.split()[0] for line in facts.splitlines()]
     assert shown == [name for name in result if name not in INTERNAL]
     assert ending.startswith("4 of 8 rows now have a rewrite.\n")
+    assert f"train denosent-base --corpus out --encoder {bert_folder} --batch-size 4" in " ".join(
+        ending.split()
+    ).replace(f"{tmp_path}/", "")
     assert all(line.startswith("augment ") for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.info.status) == ("augment / out", "FINISHED")
@@ -120,6 +123,13 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     parts = [f"out/data/part-00000{number}.parquet" for number in (0, 1)]
     assert files == [*parts, "out/manifest.json", "out/report.html", "out/result.json"]
     assert not secret_in(tmp_path)
+
+
+def test_few_rewrites_are_a_warning(unrecorded, corpus, capsys):
+    with ChatServer(lambda *_: answer("A sentence.\nAnother.")) as server:
+        assert main(command(corpus, server.url, "out")) == 0
+    said = capsys.readouterr().err
+    assert "warning: 8 of 8 rows keep their own text in place of a rewrite: report.html" in said
 
 
 def secret_in(folder):

@@ -256,6 +256,7 @@ def test_an_augmented_corpus_is_prepared_from_its_own_texts(made, roberta_folder
             ["documents", "--set", "dev=own"],
         ),
         ({"documents": "row", "clean": CleanOptions(split="en"), "limit": 30}, ["simcse-base"]),
+        ({"augmented_column": "again"}, ["denosent-base"]),
     ],
 )
 def test_the_next_training_suits_the_corpus(made, tmp_path, options, expected):
@@ -264,7 +265,9 @@ def test_the_next_training_suits_the_corpus(made, tmp_path, options, expected):
     if options.get("limit"):
         texts = TEXTS[:20] + [f"Another text {n}" for n in range(60)]
         options = options | {"limit": 80}
-    (tmp_path / "a.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
+    (tmp_path / "a.csv").write_text(
+        "text,again\n" + "".join(f'"{text}","Again: {text}"\n' for text in texts)
+    )
     command = words_of(next_training(made(tmp_path / "a.csv", **options), "an-encoder"))
     corpus = ["--corpus", str(tmp_path / "corpus"), "--encoder", "an-encoder"]
     assert command == ["train", expected[0], *corpus, *expected[1:], "--output", "runs/mine"]
