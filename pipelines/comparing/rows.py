@@ -84,11 +84,8 @@ def baseline_sentences(
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
             scores = {"dev": dev, metric.name: row["dev_mean"], metric.before: row["dev_before"]}
-            sentences.append(
-                baseline_sentence(
-                    scores | found[settings.encoder].entries, f"recipe {row['entry']}"
-                )
-            )
+            scores |= {**found[settings.encoder].entries, "method": settings.method.name}
+            sentences.append(baseline_sentence(scores, f"recipe {row['entry']}"))
     return sentences
 
 

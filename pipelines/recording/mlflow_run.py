@@ -13,7 +13,7 @@ from cotbert_core.messages.redaction import redact
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.metric_names import accepted_name
-from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
+from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue, find_queues
 from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.progress import say
@@ -145,7 +145,8 @@ class Run:
         if self.id is not None:
             queue.write_run_id()
         folder = final_folder or queue.folder
-        if waiting := queue.waiting():
+        # Those of child runs too, whose own warnings are in the logs of workers.
+        if waiting := sum(one.waiting() for one in find_queues(queue.folder)):
             say(
                 f"warning: {waiting} records wait for MLflow: "
                 f"`cotbert track-sync {folder}` sends them"

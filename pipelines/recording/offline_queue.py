@@ -190,6 +190,12 @@ class OfflineQueue:
             os.close(folder)
 
 
+def find_queues(folder: Path) -> list[OfflineQueue]:
+    """Return the queues with records below a folder, parents before children."""
+    files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
+    return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
+
+
 def _append(path: Path, record: Record) -> None:
     with path.open("a+b") as file:
         if file.tell():

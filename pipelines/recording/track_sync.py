@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
+from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import NAMED
-from pipelines.recording.offline_queue import OfflineQueue
+from pipelines.recording.offline_queue import OfflineQueue, find_queues
 from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import KEYS_FILE, QUEUE_FILES, RESULT_FILE, RUN_FILE
@@ -49,12 +49,6 @@ def track_sync(folder: Path) -> list[Synced]:
             "named, or one above it"
         )
     return list(_send_all(queues))
-
-
-def find_queues(folder: Path) -> list[OfflineQueue]:
-    """Return the queues with records below a folder, parents before children."""
-    files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
-    return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
 
 
 def check_links(folder: Path) -> None:

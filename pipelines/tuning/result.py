@@ -40,8 +40,8 @@ def sweep_result(
     metric = next(iter(baselines.values())).metric
     rows = [state.trial_row(trial, folder / name, metric) for name, trial in plan.trials.items()]
     best = state.best_of(state.best_settings(rows))
-    encoders = [plan.trials[best["name"]].settings.encoder] if best else []
-    baseline = baselines[next(iter([*encoders, *baselines]))]
+    settings = plan.trials[best["name"]].settings if best else None
+    baseline = baselines[settings.encoder if settings else next(iter(baselines))]
     return {
         "space": options.space.name,
         "recipe": options.recipe,
@@ -50,6 +50,7 @@ def sweep_result(
         metric.name: best[metric.name] if best else None,
         metric.before: best[metric.before] if best else None,
         **baseline.entries,
+        "method": settings.method.name if settings else None,
         "best": best,
         "trials": rows,
         **{status: sum(row["status"] == status for row in rows) for status in state.STATUSES},

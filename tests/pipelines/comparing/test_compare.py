@@ -196,6 +196,9 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
         "which scores 60.00 by mean pooling."
     )
     assert other.startswith("warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 wor")
+    assert other.endswith(
+        "or with the pooling of the untouched encoder (--set method.readout=cls)."
+    )
 
 
 def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):

@@ -129,6 +129,18 @@ def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(
     )
 
 
+def test_the_records_of_child_runs_are_among_those_that_wait(fake, run, tmp_path, capsys):
+    """Their own warnings are in the logs of Ray's workers."""
+    child = OfflineQueue(tmp_path / "trials" / "0000")
+    for number in range(3):
+        child.add({"kind": "tags", "run": "1", "time": 0, "values": {"t": str(number)}})
+    run.end("FINISHED")
+    said = capsys.readouterr().err
+    assert (
+        said == f"warning: 3 records wait for MLflow: `cotbert track-sync {tmp_path}` sends them\n"
+    )
+
+
 @pytest.mark.parametrize("down", [True, False])
 def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(fake, run, down):
     fake.down, fake.takes = down, 4.0

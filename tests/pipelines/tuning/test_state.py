@@ -131,11 +131,11 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
     result = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
     assert (result["best"]["name"], result["dev_spearman"]) == ("0001", 41.0)
     assert (result["baseline"], result["baseline_spearman"]) == ("[CLS] vector", 50.0)
-    assert result["dev"] == "mine.tsv"
+    assert (result["dev"], result["method"]) == ("mine.tsv", TrainSettings().method.name)
     for name in trials:
         (tmp_path / "trials" / name / "result.json").unlink()
     none = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
-    assert (none["best"], none["baseline"]) == (None, "mean pooling")
+    assert (none["best"], none["baseline"], none["method"]) == (None, "mean pooling", None)
 
 
 def test_an_error_is_its_last_line():
