@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, unknown
-from tune_spaces.axes import Axis, choice, grid, is_number, loguniform, uniform
+from tune_spaces.axes import Axis, Choice, choice, grid, is_number, loguniform, uniform
 from tune_spaces.builtin_spaces import SPACES
 from tune_spaces.search_space import VARIANT, Space
 
@@ -55,6 +55,8 @@ def _fault(space: Space) -> str | None:
                 f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
             )
+        if isinstance(axis, Choice) and axis.grid and (twice := _repeated(axis.values)):
+            return f"the grid of {setting} has {twice[0]!r} twice; give each value once"
     variants: Mapping[str, Any] = space.variants
     for name, variant in variants.items():
         if not isinstance(variant, Mapping):
@@ -63,6 +65,10 @@ def _fault(space: Space) -> str | None:
         if repeated:
             return f"{repeated[0]} is in settings and in variant {name}; keep it in one of them"
     return None
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    return [value for place, value in enumerate(values) if value in values[:place]]
 
 
 def _run(path: Path) -> Space:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,14 @@ def resolve_template(name_or_text: str) -> Template:
     """Return a template by its name in TEMPLATES, or from a text with [X]."""
     if name_or_text in TEMPLATES:
         return TEMPLATES[name_or_text]
-    if "[X]" in name_or_text or "MASK" in name_or_text.upper() or " " in name_or_text:
+    if "[" in name_or_text or "MASK" in name_or_text.upper() or " " in name_or_text:
         mask = "<mask>" if "<mask>" in name_or_text else "[MASK]"
         return Template(name_or_text, mask=mask)
-    raise unknown("template", name_or_text, TEMPLATES)
+    meant = did_you_mean(name_or_text, TEMPLATES)
+    raise UserError(
+        f"unknown template {name_or_text!r}{meant}: give a name that `cotbert templates` lists, or "
+        "a text with [X]"
+    )
 
 
 # CoT-BERT Table 3: the text after the sentence, as (anchor and positive, hard negative).

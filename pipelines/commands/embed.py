@@ -33,7 +33,7 @@ def run(given: Embed) -> None:
             "model reads, and only their beginning was embedded: --passages "
             f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages these"
         )
-    print_ending(_made(result), given.output, _search_command(given))
+    print_ending(summary(result, given.options.keep_gone), given.output, _search_command(given))
 
 
 def _search_command(given: Embed) -> tuple[str | Path, ...]:
@@ -44,12 +44,15 @@ def _search_command(given: Embed) -> tuple[str | Path, ...]:
     return ("search", given.output, "YOUR QUERY", *words)
 
 
-def _made(result: Mapping[str, Any]) -> str:
+def summary(result: Mapping[str, Any], keep_gone: bool) -> str:
+    """Return a sentence with the numbers of rows. keep_gone: whether rows that are gone from the
+    input are kept."""
     skipped = f"{result['skipped']:,} skipped."
     if "taken_over" not in result:
         return f"{result['rows']:,} rows embedded, {skipped}"
+    fate = f" and {'kept' if keep_gone else 'dropped'}" if result["gone"] else ""
     return (
         f"{result['new'] + result['changed']:,} rows embedded ({result['new']:,} new, "
         f"{result['changed']:,} changed), {result['taken_over']:,} taken over, "
-        f"{result['gone']:,} gone from the input, {skipped}"
+        f"{result['gone']:,} gone from the input{fate}, {skipped}"
     )

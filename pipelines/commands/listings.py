@@ -12,6 +12,9 @@ from pipelines.options.declare import Option
 if TYPE_CHECKING:
     from tune_spaces import Space
 
+# Number of points of a space that are checked; of a larger one, each pair of values is.
+CHECKED = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipes:
@@ -69,11 +72,24 @@ def spaces(given: Spaces) -> None:
     from tune_spaces import SPACES, open_space
 
     if given.space is not None:
-        print_texts(_space_rows(open_space(given.space)))
+        space = open_space(given.space)
+        _check_settings(space)
+        print_texts(_space_rows(space))
         return
     made = [make() for make in SPACES.values()]
     rows = [(space.name, _size(space), space.recipe, space.purpose) for space in made]
     print_texts([("space", "size", "recipe", "purpose"), *rows])
+
+
+def _check_settings(space: Space) -> None:
+    """Raise UserError for an unknown recipe, or a setting that is unknown or has a wrong value."""
+    from cotbert_core.settings import override
+    from pipelines.recipes import settings_for
+    from tune_spaces.search_space import changes, enough_corners
+
+    base = settings_for(space.recipe, None, [], {})
+    for point in enough_corners(space, CHECKED):
+        override(base, changes(space, point))
 
 
 def _size(space: Space) -> str:
@@ -98,5 +114,5 @@ def _space_rows(space: Space) -> list[tuple[str, str]]:
         rows.append((f"variant {name}", "  ".join(values)))
     if space.published:
         figures = "; ".join(f"{key}: {figure:.2f}" for key, figure in space.published.items())
-        rows.append(("published", f"{figures} ({space.source})"))
+        rows.append(("published", figures + (f" ({space.source})" if space.source else "")))
     return rows

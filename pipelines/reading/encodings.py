@@ -56,7 +56,10 @@ def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
     found = wide_encoding(head)
     if found and not _agree(found, encoding, head):
         given = f" and --encoding is {encoding}" if encoding else ""
-        raise UserError(f"input {name!r} is {found.upper()}{given}: give --encoding {found}")
+        raise UserError(
+            f"input {name!r} is {found.upper()}{given}: give --encoding {found}, or convert this "
+            "file if others have another encoding"
+        )
     wide = encoding is not None and encoding.startswith(_WIDE)
     if wide and not found and head and b"\0" not in head and is_utf8(head):
         raise UserError(

@@ -83,6 +83,11 @@ _KINDS: dict[str, tuple[type[BaseModel], str, str]] = {
 def check_manifest(file: Path, manifest: Any, kind: str) -> dict[str, Any]:
     """Return a manifest; UserError for one that is not of this kind, a key of _KINDS."""
     model, what, command = _KINDS[kind]
+    if kind == "embeddings" and isinstance(manifest, Mapping) and "made_of" in manifest:
+        raise UserError(
+            f"{str(file.parent)!r} is an index: give the embeddings that it was made of, "
+            f"{str(manifest['made_of'])!r}"
+        )
     try:
         model.model_validate(manifest if isinstance(manifest, Mapping) else {})
     except ValidationError as error:

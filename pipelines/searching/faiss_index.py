@@ -28,6 +28,7 @@ from pipelines.runtime.progress import Progress
 from pipelines.searching.options import IndexOptions
 
 FILE, IDS_FILE = "index.faiss", "ids.parquet"
+MORE_ROWS = "give another --factory, or more rows"
 
 
 def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
@@ -68,7 +69,9 @@ def require() -> Any:
 
 def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
     """Return the empty index, trained if its kind needs that."""
-    with faiss_errors(embeddings, options):
+    larger = options.sample < len(embeddings)
+    advice = "give a larger --sample, or another --factory" if larger else MORE_ROWS
+    with faiss_errors(embeddings, options, advice):
         inner = faiss.index_factory(
             embeddings.dimension, options.factory, faiss.METRIC_INNER_PRODUCT
         )
@@ -84,15 +87,14 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
 
 @contextmanager
 def faiss_errors(
-    embeddings: Embeddings,
-    options: IndexOptions,
-    advice: str = "give another --factory, or more rows",
+    embeddings: Embeddings, options: IndexOptions, advice: str = MORE_ROWS
 ) -> Iterator[None]:
     """Raise UserError, with this advice, where FAISS refuses to make an index of embeddings."""
     try:
         yield
     except RuntimeError as error:  # FAISS raises it for all of its checks
-        reason = str(error).strip().splitlines()[-1]
+        # What follows the place in FAISS's code and the condition that did not hold.
+        reason = str(error).strip().splitlines()[-1].rpartition("' failed: ")[2]
         raise UserError(
             f"FAISS cannot make an index {options.factory!r} of {len(embeddings)} rows of "
             f"{embeddings.dimension} dimensions ({reason}): {advice}"

@@ -25,6 +25,9 @@ from pipelines.storage.corpus import MANIFEST_FILE
 # of 39,703 docstrings (all-MiniLM-L6-v2) 0.51 to 0.53 with 32 to 256 clusters. An eighth of the
 # clusters, at least 16, finds 0.94 with 64 clusters, 0.93 with 256 and 0.98 with 1,024.
 LEAST_CLUSTERS, SHARE_OF_CLUSTERS = 16, 8
+# In an HNSW graph FAISS follows the 16 best rows by default, which finds 0.964 of the 10 nearest of
+# 11,415 Wikipedia lines (HNSW32, the same encoder), and 0.997 with 256, in 0.24 ms a query.
+FOLLOWED = 256
 # Where an approximate index finds no more rows, FAISS fills up with this score and the number -1,
 # which may be the id of a row too.
 FILLER = np.finfo(np.float32).min
@@ -61,9 +64,7 @@ class OpenedIndex:
                 f"index {str(path / FILE)!r} cannot be read by FAISS: copy it again, or index the "
                 "embeddings again"
             ) from None
-        clusters = faiss.try_extract_index_ivf(index)
-        if clusters is not None and clusters.nprobe == 1:
-            clusters.nprobe = max(LEAST_CLUSTERS, clusters.nlist // SHARE_OF_CLUSTERS)
+        _search_more(faiss, index)
         made_of, manifest = Path(facts["made_of"]), facts["embeddings"]
         return cls(
             path, manifest, made_of, facts["rows"], "ids" in facts, "passages" in facts, index
@@ -131,7 +132,7 @@ class OpenedIndex:
         try:
             embeddings = Embeddings.open(self.made_of)
         except UserError as error:
-            say(f"the texts that `cotbert embed` kept cannot be shown: {error}")
+            say(f"of this index only the vectors are there, not the embeddings: {error}")
             return None
         if embeddings.manifest != self.manifest:
             say(
@@ -145,6 +146,19 @@ class OpenedIndex:
     def text_columns(self) -> list[str]:
         """The columns of text in the embeddings; none if these are gone or changed."""
         return [] if self.embeddings is None else self.embeddings.text_columns
+
+
+def _search_more(faiss: Any, index: Any) -> None:
+    """Let an approximate index search more than by default; any other number that it stores
+    stays."""
+    clusters = faiss.try_extract_index_ivf(index)
+    if clusters is not None and clusters.nprobe == 1:
+        clusters.nprobe = max(LEAST_CLUSTERS, clusters.nlist // SHARE_OF_CLUSTERS)
+    inner = faiss.downcast_index(index.index)  # of the map to the ids
+    if isinstance(inner, faiss.IndexPreTransform):
+        inner = faiss.downcast_index(inner.index)
+    if isinstance(inner, faiss.IndexHNSW) and inner.hnsw.efSearch == faiss.HNSW().efSearch:
+        inner.hnsw.efSearch = FOLLOWED
 
 
 def _best_of_each(scores: np.ndarray, numbers: np.ndarray) -> Hits:

@@ -155,10 +155,15 @@ class Endpoints:
         return encoded
 
     async def models(self, request: Request) -> Response:
-        """Answer GET /v1/models."""
+        """Answer GET /v1/models, and GET /v1/models/NAME for the model's own name."""
         self._check_token(request)
-        one = {"id": self._service.model.name, "object": "model", "owned_by": "cotbert"}
-        return JSONResponse({"object": "list", "data": [one | {"created": self._started}]})
+        name = self._service.model.name
+        one = {"id": name, "object": "model", "owned_by": "cotbert", "created": self._started}
+        asked = request.path_params.get("name", name)
+        if asked != name:
+            sentence = f"the model {asked[:100]!r} is not served here, but {name!r}: give its name"
+            raise RequestError(404, sentence, code="model_not_found")
+        return JSONResponse(one if request.path_params else {"object": "list", "data": [one]})
 
     async def health(self, _: Request) -> Response:
         """Answer GET /health: 200 while a replica runs, else 503. It needs no token."""
@@ -223,6 +228,7 @@ def application(service: Service) -> Starlette:
         routes=[
             Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
             Route("/v1/models", endpoints.models),
+            Route("/v1/models/{name:path}", endpoints.models),
             Route("/health", endpoints.health),
             Route("/metrics", endpoints.metrics),
         ],

@@ -212,15 +212,22 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
 
 
 def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) -> None:
-    """Raise UserError if a sweep whose trials are all planned has another number of them now."""
-    then, now = (one.get("trials") for one in (before, record))
-    if not (isinstance(then, dict) and isinstance(now, dict)):  # those of Optuna are not planned
+    """Raise UserError if a sweep of the same space was started with another search or number of
+    trials, of which the other differences follow."""
+    if before["space"] != record["space"]:
         return
-    if before["space"] == record["space"] and len(then) != len(now):
+    then, now = (_search_and_number(one) for one in (before, record))
+    if then != now:
         raise UserError(
-            f"the sweep in {str(output)!r} was started with {len(then)} trials and has {len(now)} "
-            "now: give the same number or a new folder"
+            f"the sweep in {str(output)!r} was started with {then} and has {now} now: give the "
+            "same --search and number of trials, or a new folder"
         )
+
+
+def _search_and_number(record: dict[str, Any]) -> str:
+    trials = record.get("trials", {})  # those of Optuna are not planned
+    number = trials if isinstance(trials, int) else len(trials)
+    return f"{number} trials{f' by {OPTUNA}' if record.get('search') == OPTUNA else ''}"
 
 
 def _is_finished(output: Path) -> bool:

@@ -213,6 +213,28 @@ def test_a_space_is_printed_with_its_settings_or_variants(capsys, tmp_path):
     shown = printed(capsys, "spaces", str(file))
     assert (shown["space"], shown["size"]) == ("heat", "continuous")
     assert shown["method.temperature"] == "0.02 to 0.1, uniform"
+    file.write_text(
+        "recipe: quickstart\nsettings: {seed: {grid: [1, 2]}}\npublished: {1: 80, 2: 81.5}\n"
+    )
+    assert printed(capsys, "spaces", str(file))["published"] == "1: 80.00; 2: 81.50"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "fault"),
+    [
+        ("quickstrat", "seed: {grid: [1, 2]}", "unknown recipe 'quickstrat' (did you mean quick"),
+        ("quickstart", "sede: {grid: [1, 2]}", "'sede' is unknown"),
+        ("quickstart", "templates.anchor: {grid: ['a [X]']}", "at the template's [MASK]; add one"),
+        ("quickstart", "seed: {grid: [1, 2, 1]}", "the grid of seed has 1 twice; give each value"),
+    ],
+)
+def test_a_space_with_which_no_trial_could_run_is_not_printed(
+    capsys, tmp_path, recipe, settings, fault
+):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(f"recipe: {recipe}\nsettings:\n  {settings}\n")
+    assert main(["spaces", str(file)]) == 2
+    assert fault in capsys.readouterr().err
 
 
 def test_the_command_after_a_training_scores_the_tasks_that_are_there():

@@ -15,6 +15,7 @@ from run_folders import by_id
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.commands.embed import summary
 from pipelines.embedding import earlier_rows, worker
 from pipelines.embedding.update import check_same, check_types
 from pipelines.storage.resumable_output import locked_output
@@ -354,3 +355,16 @@ def test_vectors_of_an_int8_graph_are_not_mixed_with_others():
         earlier = SimpleNamespace(path="v1", manifest={**before, "precision": "bf16"})
         with pytest.raises(UserError, match=words):
             check_same(earlier, now)
+
+
+@pytest.mark.parametrize(
+    ("gone", "keep_gone", "shown"),
+    [
+        (0, True, "0 gone from the input, 0 skipped."),
+        (2, False, "2 gone from the input and dropped, 0 skipped."),
+        (2, True, "2 gone from the input and kept, 0 skipped."),
+    ],
+)
+def test_it_is_said_what_became_of_the_rows_that_are_gone(gone, keep_gone, shown):
+    result = {"rows": 9, "skipped": 0, "new": 1, "changed": 1, "taken_over": 7, "gone": gone}
+    assert summary(result, keep_gone).endswith(f"7 taken over, {shown}")

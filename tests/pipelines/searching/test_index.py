@@ -165,6 +165,28 @@ def test_many_clusters_are_searched_unless_the_index_has_another_number(tmp_path
     assert found == (16, 25, 3)
 
 
+@pytest.mark.parametrize(
+    ("factory", "written"), [("HNSW16", 16), ("PCA8,HNSW16", 16), ("HNSW16", 9)]
+)
+def test_a_graph_is_followed_further_unless_the_index_has_another_number(
+    tmp_path, folder, factory, written
+):
+    import faiss
+
+    def graph(index):
+        inner = faiss.downcast_index(index.index)
+        return faiss.downcast_index(inner.index) if factory.startswith("PCA") else inner
+
+    index(folder, tmp_path / "i", IndexOptions(factory))
+    file = str(tmp_path / "i" / "index.faiss")
+    changed = faiss.read_index(file)
+    graph(changed).hnsw.efSearch = written
+    faiss.write_index(changed, file)
+    assert graph(OpenedIndex.open(tmp_path / "i").index).hnsw.efSearch == (
+        256 if written == 16 else 9
+    )
+
+
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])
 def test_another_factory_is_trained_on_a_sample_drawn_by_the_seed(
     tmp_path, folder, queries, factory
@@ -230,9 +252,19 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     tmp_path, folder, ids, vectors, monkeypatch
 ):
     out = tmp_path / "out"
-    for factory, sample in (("Nonsense", 100), ("IVF301,Flat", 300), ("IVF8,Flat", 7)):
-        message = f"FAISS cannot make an index '{factory}' of 300 rows"
+    rows, larger = "give another --factory, or more rows", "give a larger --sample, or another --f"
+    for factory, sample, advice in (
+        ("Nonsense", 300, rows),
+        ("IVF301,Flat", 300, rows),
+        ("IVF8,Flat", 7, larger),
+    ):
+        message = rf"FAISS cannot make an index '{factory}' of 300 rows.*: {advice}"
         check_refused(folder, out, message, factory, sample=sample)
+    check_refused(
+        folder, out, r"dimensions \(Number of training points \(7\)", "IVF8,Flat", sample=7
+    )
+    index(folder, tmp_path / "index", IndexOptions())
+    check_refused(tmp_path / "index", out, rf"is an index: give .* was made of, '{folder}'")
     few = write_folder(tmp_path / "few", ids[:5], vectors[:5], parts=1)
     check_refused(few, out, "'NSG32' of 5 rows .* smaller than 100.*: give another", "NSG32")
     check_refused(folder, out, "leave IDMap out", "IDMap,Flat")

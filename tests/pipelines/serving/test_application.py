@@ -95,7 +95,9 @@ def test_vectors_models_health_and_metrics():
         assert status == 200
         assert [one["embedding"] for one in answer["data"]] == [[1.0, -1.0], [3.0, -3.0]]
         assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
-        assert get(port, "/v1/models")[1]["data"][0]["id"] == "mine"
+        (one,) = get(port, "/v1/models")[1]["data"]
+        assert one["id"] == "mine"
+        assert get(port, "/v1/models/mine") == (200, one)
         assert get(port, "/health") == (200, {"status": "ok", "replicas": 1})
         metrics = get(port, "/metrics")[1]
         assert 'cotbert_requests_total{status="200"} 1.0' in metrics
@@ -132,8 +134,11 @@ def test_what_is_refused():
         assert refused(post(port, {"input": "a" * 2000}), 413, "larger than 0.001 MB")
         # Without Content-Length: in chunks.
         assert refused(post(port, iter([b"a" * 600] * 3)), 413, "larger than 0.001 MB")
-        for path in ("/nothing", "/v1/models/"):
+        for path in ("/nothing", "/v1/model", "/health/"):
             assert refused(get(port, path), 404, "is not known here: POST /v1/embeddings")
+        for name in ("", "yours", "mine/x"):
+            answer = get(port, f"/v1/models/{name}")
+            assert refused(answer, 404, f"the model {name!r} is not served here, but 'mine'")
         assert refused(get(port, "/v1/embeddings"), 405, "POST /v1/embeddings")
         assert received(open_socket(port, b"\x16\x03\x01 no HTTP\r\n\r\n")).startswith(
             b"HTTP/1.1 400"
