@@ -225,6 +225,8 @@ class TrainingOptions(CorpusOptions):
         Labels and graded pairs are read first. With `dev: own`, raw text is refused before it is
         prepared, because it has no held-out documents.
         """
+        if settings.method.name == "mlm":
+            raise UserError("method mlm is trained by `cotbert pretrain`: give the recipe to it")
         from pipelines.evaluating.labelled_texts import MOST_DEV_TEXTS, read_dev_labels
         from pipelines.reading.assignments import assigned
         from pipelines.runtime.progress import say_once

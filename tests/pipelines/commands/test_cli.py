@@ -78,6 +78,7 @@ MISTAKES = {
     "no triples": (f"train promptbert-supervised {READY}", "no column 'augmented_text', which"),
     "prepare triples": (f"{PREPARE} --triples --input pairs.tsv", "no column 'sent0'"),
     "warm-up": (f"train denosent-base {READY} --set max_steps=3", "warmup_steps is 500"),
+    "mlm": ("train mlm-base --corpus text.txt --output out", "is trained by `cotbert pretrain`"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
     "train encoder": (TRAIN.replace("{bert}", "./none"), "folder './none' does not exist"),
     "train output": (TRAIN.replace("output out", "output taken"), "taken' already holds"),
