@@ -36,7 +36,7 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that is not in the dictionary of its kind."""
     names = sorted(known)
     meant = did_you_mean(str(value), names)
-    return UserError(f"unknown {kind} {value!r}{meant}: choose one of {', '.join(names)}")
+    return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(names)}{meant}")
 
 
 def require_packages(what: str, names: Iterable[str], extra: str) -> None:
