@@ -17,11 +17,12 @@ from cotbert_core.encoder.locations import (
     model_digest,
 )
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import digest, read_json, write_json
 
 RECORD_FILE = "quantization.json"
-# The key of the record that holds the digest of the files from which the graph was made.
-MADE_FROM = "made_from"
+# The keys of the record that hold the digest of the files from which the graph was made, and that
+# of its own.
+MADE_FROM, DIGEST = "made_from", "digest"
 
 
 def has_int8(name: str) -> bool:
@@ -32,19 +33,39 @@ def has_int8(name: str) -> bool:
 def int8_graph(name: str) -> Path | None:
     """Return the int8 graph of an encoder NAME, or None if it has none.
 
-    Raises UserError if the folder's weights or template differ from those of which it was made,
-    for which all weights are read: 0.1 s for 90 MB.
+    Raises UserError if its files are damaged, or the folder's weights or template differ from those
+    of which it was made, for which all weights are read: 0.1 s for 90 MB.
     """
     if not has_int8(name):
         return None
     folder = Path(locate_encoder(name))
     graph = folder / INT8_FOLDER / GRAPH_FILE
-    if read_json(graph.with_name(RECORD_FILE)).get(MADE_FROM) != model_digest(name, OF_TORCH):
+    fault = _fault(name, graph)
+    if fault:
         raise UserError(
-            f"the int8 graph of {str(folder)!r} was made from other weights than the folder holds: "
-            f"remove its folder {INT8_FOLDER}, or make it again with `cotbert quantize`"
+            f"the int8 graph of {str(folder)!r} {fault}: remove its folder {INT8_FOLDER}, or make "
+            "it again with `cotbert quantize`"
         )
     return graph
+
+
+def _fault(name: str, graph: Path) -> str | None:
+    """Return what is wrong with an encoder's graph; None if it can be used."""
+    try:
+        record = read_json(graph.with_name(RECORD_FILE))
+        # Graphs of earlier versions have no digest of their own.
+        damaged = record.get(DIGEST, found := _digest(graph)) != found
+    except (UserError, OSError):
+        damaged = True
+    if damaged:
+        return "is damaged"
+    if record.get(MADE_FROM) != model_digest(name, OF_TORCH):
+        return "was made from other weights than the folder holds"
+    return None
+
+
+def _digest(graph: Path) -> str:
+    return digest([graph, graph.with_suffix(".bin")])
 
 
 def save_int8(graph: Any, folder: Path) -> None:
@@ -54,7 +75,8 @@ def save_int8(graph: Any, folder: Path) -> None:
     place = folder / INT8_FOLDER
     place.mkdir()
     openvino.save_model(graph, place / GRAPH_FILE, compress_to_fp16=False)
-    write_json(place / RECORD_FILE, {MADE_FROM: model_digest(str(folder), OF_TORCH)})
+    made_from = model_digest(str(folder), OF_TORCH)
+    write_json(place / RECORD_FILE, {MADE_FROM: made_from, DIGEST: _digest(place / GRAPH_FILE)})
 
 
 def record_facts(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "static": Feature(
         lambda backbone, options, counted, _: StaticFeatures(backbone, options, counted),
-        frozenset({"remove", "frequent"}),
+        frozenset({"remove", "frequent_count"}),
     ),
     "top-tokens": Feature(
         lambda backbone, options, _, precision: TopTokenFeatures(backbone, options, precision),

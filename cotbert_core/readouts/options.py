@@ -15,12 +15,12 @@ class FeatureOptions:
     """The options of all readouts.
 
     remove: biases of PromptBERT Table 3 to remove: frequent, subwords, case, punctuation.
-    frequent: number of the most frequent tokens that `frequent` removes. top_k: number of tokens in
-    eq. (3). denoise: none, position or pad. template: a Template, a name or a text.
+    frequent_count: number of the most frequent tokens that `frequent` removes. top_k: number of
+    tokens in eq. (3). denoise: none, position or pad. template: a Template, a name or a text.
     """
 
     remove: tuple[str, ...] = ()
-    frequent: int = 36
+    frequent_count: int = 36
     top_k: int = 200
     denoise: Denoise = "none"
     template: Template | str | None = None
@@ -37,7 +37,8 @@ def refuse_unused(readout: str, options: FeatureOptions, used: Collection[str]) 
                 f"denoise is {value!r} with the {readout} readout: denoising needs a template's "
                 "mask; choose the readout mask or top-tokens, or leave denoise out"
             )
+        shown = ",".join(value) if isinstance(value, tuple) else value
         raise UserError(
-            f"{field.name} is {value!r} with the {readout} readout, which does not use it: leave "
+            f"{field.name} is {shown!r} with the {readout} readout, which does not use it: leave "
             "it out or choose another readout"
         )

@@ -121,7 +121,7 @@ class StaticFeatures:
 
     def _find_frequent(self, sentences: Sequence[str]) -> np.ndarray:
         distinct = list(dict.fromkeys(sentences))
-        return most_frequent(self._tokens(distinct), len(self._table), self._options.frequent)
+        return most_frequent(self._tokens(distinct), len(self._table), self._options.frequent_count)
 
     def _tokens(self, sentences: Sequence[str]) -> Ragged:
         texts = [" ".join(s.split()) for s in sentences]
@@ -160,10 +160,10 @@ def _check(options: FeatureOptions) -> None:
     for name in options.remove:
         if name not in REMOVALS:
             raise unknown("bias to remove", name, REMOVALS)
-    if options.frequent < 1:
-        raise UserError(f"frequent is {options.frequent}: give at least 1 token")
-    if "frequent" not in options.remove and options.frequent != FeatureOptions.frequent:
+    if options.frequent_count < 1:
+        raise UserError(f"frequent_count is {options.frequent_count}: give at least 1 token")
+    if "frequent" not in options.remove and options.frequent_count != FeatureOptions.frequent_count:
         raise UserError(
-            f"frequent is {options.frequent} and no frequent tokens are removed: add 'frequent' "
-            "to remove"
+            f"frequent_count is {options.frequent_count} and no frequent tokens are removed: add "
+            "'frequent' to remove"
         )

@@ -39,7 +39,12 @@ def print_scores(result: dict[str, Any]) -> None:
     from pipelines.evaluating.scoring import SCORES
 
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
-    columns = {key: None for scores in tasks.values() for key in scores if key != SUBSETS}
+    columns = {  # without the lists: the chosen regularisations of a transfer task
+        key: None
+        for scores in tasks.values()
+        for key, value in scores.items()
+        if key != SUBSETS and not isinstance(value, list)
+    }
     used = sorted(columns, key=lambda column: column not in SCORES)  # else in their order
 
     def cells(scores: Mapping[str, Any]) -> list[str]:

@@ -80,10 +80,10 @@ def given_transforms(options: EvaluateOptions) -> list[str]:
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
     """Return the options of `cotbert_core.readouts`, with defaults."""
-    default = FeatureOptions()
+    default, count = FeatureOptions(), options.frequent_count
     return FeatureOptions(
         remove=options.remove,
-        frequent=default.frequent if options.frequent_count is None else options.frequent_count,
+        frequent_count=default.frequent_count if count is None else count,
         top_k=default.top_k if options.top_k is None else options.top_k,
         denoise=options.denoise or default.denoise,
         template=options.template,
@@ -128,7 +128,7 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
     if chosen.remove:
         used["remove"] = ",".join(chosen.remove)
     if "frequent" in chosen.remove:
-        used["frequent_count"] = chosen.frequent
+        used["frequent_count"] = chosen.frequent_count
     if options.readout == "top-tokens":
         used |= {"top_k": chosen.top_k, "denoise": chosen.denoise}
     return {key: value for key, value in used.items() if value is not None}

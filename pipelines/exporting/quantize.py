@@ -48,6 +48,8 @@ from pipelines.storage.resumable_output import versions
 MADE_BY = ("openvino", "nncf", "torch", "transformers")
 # Number of timings of each encoder on the same texts, of which the best is its rate.
 ROUNDS = 3
+# Of the model card's section on the graph.
+HEADING = "\n## int8\n"
 # Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
 
@@ -92,8 +94,8 @@ def _open(options: QuantizeOptions) -> _Job:
         options.model, options.senteval, options.pairs, allow_missing=True, corpus=options.corpus
     )
     data = read_evaluation_data(scored)
-    texts = calibration_texts(options)
     model = fetch_model(options.model)
+    texts = calibration_texts(options)
     encoder = SentenceEncoder.from_pretrained(model)
     check_openvino(encoder)
     return _Job(model, encoder, texts[::2], texts[1::2], data)
@@ -182,13 +184,14 @@ def _write_card(model: str, folder: Path, facts: Mapping[str, Any]) -> None:
     source = Path(locate_encoder(model))
     own = (source / POOLING_CONFIG_FILE).is_file() and (source / CARD_FILE).is_file()
     card = ((source if own else folder) / CARD_FILE).read_text(encoding="utf-8")
+    card = card.partition(HEADING)[0]  # of the graph of a model that is quantized again
     lines = " ".join(_sentences(facts))
     about = (
         f"`{INT8_FOLDER}/` holds a graph of the same encoder with products of 8-bit integers. "
         "`cotbert embed` and `cotbert serve` run it with OpenVINO on CPUs. Other libraries read "
         f"the weights beside it, in full precision. {lines}"
     )
-    write_text(folder / CARD_FILE, f"{card.rstrip()}\n\n## int8\n\n{about}\n")
+    write_text(folder / CARD_FILE, f"{card.rstrip()}\n{HEADING}\n{about}\n")
 
 
 def _sentences(facts: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,12 @@ SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"
 
 
+def model_name(name: str) -> str:
+    """Return the name of a logged model without the characters that MLflow refuses; those of
+    registered models may have dots."""
+    return name.translate(str.maketrans("/:.%\"'", "------"))
+
+
 def accepted_name(name: str) -> str:
     """Return the name of a metric, param or tag without the characters that MLflow refuses, such
     as brackets, commas and equals signs, and cut to its limit of 250 characters."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cotbert_core.messages.redaction import redact
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
-from pipelines.recording.metric_names import accepted_name
+from pipelines.recording.metric_names import accepted_name, model_name
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue, find_queues
 from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
 from pipelines.recording.upload_worker import UploadWorker
@@ -89,7 +89,7 @@ class Run:
     ) -> None:
         """Log the run's trained encoder without its files. step: the step of its weights."""
         held = {key: redact(value)[:250] for key, value in params.items()}  # MLflow's limit
-        name = folder.parent.name.translate(str.maketrans("/:.%\"'", "------"))  # MLflow's rule
+        name = model_name(folder.parent.name)
         self._send(
             "model", name=name, folder=str(folder), params=held, metrics=dict(metrics), step=step
         )

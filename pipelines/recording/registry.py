@@ -17,6 +17,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError, require_packages
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric
+from pipelines.recording.metric_names import model_name
 from pipelines.recording.store import connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
@@ -82,7 +83,9 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
 
     encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     run = client.get_run(run_id)
-    model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
+    model = client.create_logged_model(
+        run.info.experiment_id, name=model_name(name), source_run_id=run_id
+    )
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
         # What sentence-transformers saved lacks this project's pooling settings and, outside of

@@ -19,7 +19,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.messages.printable import printable
-from cotbert_core.messages.redaction import redact, without_credentials
+from cotbert_core.messages.redaction import redact
 from pipelines.recording.artifacts import RefusedError, send_artifact
 from pipelines.storage.paths import absolute_store
 
@@ -95,9 +95,9 @@ def connect() -> Any:
     # MLflow sets its log levels when it is imported.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # MLflow prints a run's address, with its password, to standard output when the run ends.
+    os.environ.setdefault(SILENT, "true")
     uri = tracking_uri()
-    if uri != without_credentials(uri):  # MLflow prints the address when a run ends
-        os.environ.setdefault(SILENT, "true")
     if uri.partition(":")[0].partition("+")[0] in DATABASES:
         _probe_database(uri)
     return MlflowClient(tracking_uri=uri)

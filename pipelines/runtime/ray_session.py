@@ -189,8 +189,8 @@ def _cluster_errors(address: str) -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise UserError(
             f"the Ray cluster at RAY_ADDRESS {address!r} cannot be used ("
-            f"{' '.join(lines)[:300] or type(error).__name__}): check its version, its token and "
-            "RAY_AUTH_MODE"
+            f"{' '.join(lines)[:300] or type(error).__name__}): check its version and its token; "
+            "if it has one, also set RAY_AUTH_MODE=token"
         ) from error
 
 

@@ -11,7 +11,8 @@ from pipelines.recording import tracking
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.registry import register
 from pipelines.runtime.ending import REPORT_FILE
-from pipelines.storage.output_folder import RESULT_FILE
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import RESULT_FILE, earlier_run
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
@@ -64,11 +65,16 @@ def register_best(
 ) -> str | None:
     """Register the best trial's model, with the trial's run as its source."""
     best = result["best"]
-    run = tracking.Run(None, best["mlflow_run_id"])
+    # The result lacks the id of a run whose records were sent later.
+    run_id = best["mlflow_run_id"] or earlier_run(output / state.TRIALS_FOLDER / best["name"])
+    run = tracking.Run(None, run_id)
     model = state.model_of(output, best["name"])
     metric = metric_in(best)
     score = best[metric.name]
-    return register(run, model, name, score, result["dev"], metric, dev_digest)
+    address = register(run, model, name, score, result["dev"], metric, dev_digest)
+    if address is None:
+        say("give the same command again to register the best model")
+    return address
 
 
 def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import output_path, read_json
+from cotbert_core.files import output_path, read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
@@ -27,6 +27,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
+    check_output,
     check_writable,
     open_output,
     require_empty,
@@ -78,7 +79,11 @@ def tune(
         for settings in plan.possible:
             check_capacity(settings)
             check_concurrent(settings, options.max_concurrent)
-        output = _open(output, _record(options, plan, corpus, dev), discard)
+        record = _record(options, plan, corpus, dev)
+        if options.register and not discard and _lacks_registration(output):
+            check_output(output, "sweep", record, finished=False)  # UserError for another sweep
+            return _registered(options.register, dev, output)
+        output = _open(output, record, discard)
         result = _tracked(options, plan, corpus, dev, output, verbose, kept)
     if result["best"] is None:
         raise without_result(result["trials"])
@@ -130,6 +135,20 @@ def _tracked(
             digest = dev_digest(dev)
             result["registered"] = register_best(options.register, result, output, digest)
         write_result(run, options.space, result, output)
+    return result
+
+
+def _lacks_registration(output: Path) -> bool:
+    """Return whether a finished sweep has a best model that is not registered."""
+    result = read_json(output / RESULT_FILE) if _is_finished(output) else {}
+    return bool(result.get("best")) and result.get("registered") is None
+
+
+def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
+    """Register the best model of a finished sweep, and return its result."""
+    result: dict[str, Any] = read_json(output / RESULT_FILE)
+    result["registered"] = register_best(name, result, output, dev_digest(dev))
+    write_json(output / RESULT_FILE, result)
     return result
 
 

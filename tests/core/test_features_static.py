@@ -69,7 +69,7 @@ def slow(backbone):
 )
 @pytest.mark.parametrize("count", [3, 36])
 def test_the_switches_of_table_3_in_turn_and_alone(backbone, slow, remove, count):
-    options = FeatureOptions(remove, frequent=count if "frequent" in remove else 36)
+    options = FeatureOptions(remove, frequent_count=count if "frequent" in remove else 36)
     features = build_features("static", backbone, options)
     expected, whole = slow(TEXTS, remove, count)
     np.testing.assert_allclose(features(TEXTS), expected, atol=1e-6, rtol=0)
@@ -94,10 +94,10 @@ def test_each_switch_changes_something(bert_folder, roberta_folder):
 
 def test_frequent_tokens_are_those_of_the_sentences_counted(backbone, slow):
     remove, other = ("frequent",), ["oil price oil price oil", "oil price oil price oil"]
-    features = StaticFeatures(backbone, FeatureOptions(remove, frequent=2), counted=TEXTS)
+    features = StaticFeatures(backbone, FeatureOptions(remove, frequent_count=2), counted=TEXTS)
     expected = slow(other, remove, 2, counted=TEXTS)[0]
     np.testing.assert_allclose(features(other), expected, atol=1e-6, rtol=0)
-    own = StaticFeatures(backbone, FeatureOptions(remove, frequent=2))(other)
+    own = StaticFeatures(backbone, FeatureOptions(remove, frequent_count=2))(other)
     assert np.abs(own - expected).max() > 1e-2
     # A sentence is counted once.
     many = ["the ice", "the oil", *["a field"] * 9]
@@ -136,8 +136,11 @@ def test_half_a_letter_is_no_punctuation(roberta_folder):
     ("options", "fault"),
     [
         ({"remove": ("frequent", "caps")}, "unknown bias to remove 'caps': choose one of case, fr"),
-        ({"remove": ("frequent",), "frequent": 0}, "frequent is 0: give at least 1"),
-        ({"remove": ("case",), "frequent": 9}, "frequent is 9 and no frequent tokens are removed"),
+        ({"remove": ("frequent",), "frequent_count": 0}, "frequent_count is 0: give at least 1"),
+        (
+            {"remove": ("case",), "frequent_count": 9},
+            "frequent_count is 9 and no frequent tokens are",
+        ),
     ],
 )
 def test_what_is_wrong_is_reported(backbone, options, fault):

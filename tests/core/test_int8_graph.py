@@ -16,6 +16,7 @@ from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import int8_graph, record_facts, save_int8
 from cotbert_core.exporting.openvino_model import choose_backend, with_openvino
 from cotbert_core.exporting.quantization import quantized
+from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 
 pytestmark = pytest.mark.real  # OpenVINO and NNCF, each with seconds to start
@@ -80,8 +81,10 @@ def test_another_number_format_leaves_the_graph_aside(model):
 
 def test_the_same_texts_give_the_same_graph(model, bert_folder, tmp_path):
     again = made(bert_folder, tmp_path / "again", readout="mean")
-    for name in ("model.bin", "quantization.json"):
-        assert (again / "int8" / name).read_bytes() == (model / "int8" / name).read_bytes()
+    assert (again / "int8/model.bin").read_bytes() == (model / "int8/model.bin").read_bytes()
+    # The names in model.xml differ, and so its digest.
+    made_from = [read_json(one / "int8/quantization.json")["made_from"] for one in (again, model)]
+    assert made_from[0] == made_from[1]
     assert model_digest(str(again)) == model_digest(str(model))
 
 
@@ -110,6 +113,28 @@ def test_changed_weights_make_the_graph_stale(model, tmp_path):
     for use in (with_openvino, lambda encoder: choose_backend("auto", encoder)):
         with pytest.raises(UserError, match=r"made from other weights.*`cotbert quantize`"):
             use(SentenceEncoder.from_pretrained(place))
+
+
+@pytest.mark.parametrize("damage", ["model.bin", "model.xml", "quantization.json"])
+def test_a_damaged_graph_is_refused(model, tmp_path, damage):
+    place = shutil.copytree(model, tmp_path / "model")
+    file = place / "int8" / damage
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"the int8 graph of .* is damaged: remove its folder int8"):
+        with_openvino(SentenceEncoder.from_pretrained(place))
+    if damage == "quantization.json":
+        file.unlink()
+        with pytest.raises(UserError, match="is damaged"):
+            int8_graph(str(place))
+
+
+def test_a_graph_of_an_earlier_version_has_no_digest(model, tmp_path):
+    place = shutil.copytree(model, tmp_path / "model")
+    record = place / "int8" / "quantization.json"
+    known = json.loads(record.read_text())
+    record.write_text(json.dumps({"made_from": known["made_from"]}))
+    assert known["digest"]
+    assert int8_graph(str(place)) is not None
 
 
 def test_auto_takes_openvino_for_a_graph_alone(model, bert_folder, monkeypatch):

@@ -54,7 +54,7 @@ def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
 
 def test_defaults_in_words_are_those_of_the_code():
     shown = {one.name: one.option.default for one in declared(EvaluateOptions)}
-    assert shown["frequent-count"] == f"{FeatureOptions().frequent} tokens"
+    assert shown["frequent-count"] == f"{FeatureOptions().frequent_count} tokens"
     assert shown["top-k"] == f"{FeatureOptions().top_k} tokens"
 
 

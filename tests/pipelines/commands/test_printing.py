@@ -16,6 +16,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import cli
 from pipelines.adapting import quickstart
 from pipelines.cli import main
+from pipelines.commands.printing import print_scores
 from pipelines.reports import html_page
 from pipelines.runtime.progress import Progress, print_output, say
 
@@ -147,3 +148,25 @@ def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
     with pytest.warns(UserWarning, match="only cotbert_core.SentenceEncoder can open") as caught:
         encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", TrainingMetadata())
     assert not OBEYED.search(str(caught[0].message))
+
+
+def test_scores_of_a_transfer_task_are_printed_without_its_regularisations(capsys):
+    print_scores(
+        {
+            "CR": {
+                "accuracy": 88.04,
+                "dev_accuracy": 87.5,
+                "train": 3024,
+                "regularisation": [1, 4],
+            },
+            "STS-B": {"spearman": 82.03, "low": None, "high": None, "subsets": {"news": 1.0}},
+            "transfer_average": 88.04,
+        }
+    )
+    header, _, *rows = (line.split() for line in capsys.readouterr().out.splitlines() if line)
+    assert "regularisation" not in header
+    assert "subsets" not in header
+    shown = {row[0]: row[1:] for row in rows}
+    assert {"88.04", "87.50", "3,024"} <= set(shown["CR"])
+    assert "82.03" in shown["STS-B"]
+    assert shown["transfer_average"] == ["88.04"]

@@ -57,7 +57,7 @@ def test_the_command_line_knows_every_readout():
         (
             ["static", "--remove", "frequent, case", "--frequent-count", "2"],
             "static",
-            {"remove": ("frequent", "case"), "frequent": 2},
+            {"remove": ("frequent", "case"), "frequent_count": 2},
             {"remove": "frequent,case", "frequent_count": 2, "kept_whole": 0},
         ),
     ],
@@ -188,7 +188,7 @@ MISTAKES = (
     (["--denoise", "pad", "--readout", "cls"], "denoise is 'pad' with the cls readout: denois"),
     (["--denoise", "pad", "--readout", "mean"], "denoising needs a template's mask"),
     (["--denoise", "pad"], "denoise is 'pad' with the mean readout"),
-    (["--remove", "case"], "remove is ('case',) with the encoder's own readout"),
+    (["--remove", "case"], "remove is 'case' with the encoder's own readout"),
     (["--readout", "top-tokens"], "has no masked-language-model head"),
     (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
     (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),

@@ -44,7 +44,7 @@ def model(tmp_path_factory, bert_folder):
     place = tmp_path_factory.mktemp("model") / "model"
     SentenceEncoder(load_backbone(bert_folder), PoolingConfig("mean")).save_pretrained(place)
     card = place / "README.md"
-    card.write_text(card.read_text() + "\nMy own line.\n")
+    card.write_text(card.read_text() + "\nMy own line.\n\n## int8\n\nOf an earlier graph.\n")
     save_keyword_weights(place, 0.07, 0.08)
     return place
 
@@ -91,7 +91,8 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(
     assert (output / WEIGHTS_FILE).read_bytes() == (model / WEIGHTS_FILE).read_bytes()
     card = (output / "README.md").read_text()
     assert "My own line." in card
-    assert "## int8" in card
+    assert card.count("## int8") == 1
+    assert "Of an earlier graph" not in card
     told = capsys.readouterr().out
     sentence = f"Spearman of pairs-all: {before:.2f} before, {after:.2f} in int8"
     assert all(sentence in text for text in (card, told))

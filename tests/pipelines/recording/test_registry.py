@@ -61,13 +61,13 @@ def test_a_registered_model_gives_equal_vectors_by_its_address(
     encoder = SentenceEncoder.from_pretrained(bert_folder, template="cot-bert/anchor")
     encoder.save_pretrained(tmp_path / "model")
     with tracked_run("train", {}) as run:
-        assert register(run, tmp_path / "model", "bert", score=70.0) == "models:/bert/1"
-    model = mlflow.pyfunc.load_model("models:/bert@best", dst_path=tmp_path)
+        assert register(run, tmp_path / "model", "bert.1", score=70.0) == "models:/bert.1/1"
+    model = mlflow.pyfunc.load_model("models:/bert.1@best", dst_path=tmp_path)
     expected = encoder.encode(sentences, precision="fp32")
     np.testing.assert_allclose(model.predict(sentences), expected, atol=1e-5)
     assert model.metadata.signature is not None
     assert model.input_example is not None
-    version = server_client.get_model_version_by_alias("bert", "best")
+    version = server_client.get_model_version_by_alias("bert.1", "best")
     assert (version.run_id, version.tags["dev_spearman"]) == (run.id, "70.0")
     # sentence-transformers would leave out what makes servers stop at the folder.
     (registered,) = (f.parent for f in (server.folder / "artifacts").rglob("modules.json"))

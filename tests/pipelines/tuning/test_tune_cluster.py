@@ -73,6 +73,13 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
         assert run.data.params.items() >= {k: str(v) for k, v in settings.items()}.items()
         assert "model" in {a.path for a in server_client.list_artifacts(run.info.run_id)}
 
+    assert result["registered"] is None
+    assert main(words(good_rates, rates_corpus, output, bert_folder, *more)) == 0
+    assert read_json(output / "result.json")["registered"] == "models:/tiny rates/1"
+    version = server_client.get_model_version_by_alias("tiny rates", "best")
+    assert version.run_id in {run.info.run_id for run in children}
+    assert main(words(good_rates, rates_corpus, output, bert_folder, *more)) == 2, "it is finished"
+
 
 @pytest.mark.ray_local
 def test_the_best_model_of_a_sweep_is_found_by_its_alias(
