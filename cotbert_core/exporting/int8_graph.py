@@ -52,12 +52,10 @@ def int8_graph(name: str) -> Path | None:
 def _fault(name: str, graph: Path) -> str | None:
     """Return what is wrong with an encoder's graph; None if it can be used."""
     try:
-        record = read_json(graph.with_name(RECORD_FILE))
-        # Graphs of earlier versions have no digest of their own.
-        damaged = record.get(DIGEST, found := _digest(graph)) != found
+        record, found = read_json(graph.with_name(RECORD_FILE)), _digest(graph)
     except (UserError, OSError):
-        damaged = True
-    if damaged:
+        return "is damaged"
+    if record.get(DIGEST, found) != found:  # graphs of earlier versions have none
         return "is damaged"
     if record.get(MADE_FROM) != model_digest(name, OF_TORCH):
         return "was made from other weights than the folder holds"

@@ -248,11 +248,9 @@ def _text_column(options: SearchOptions, opened: Embeddings | OpenedIndex) -> st
     if named == SearchOptions.text_column and len(kept) == 1 and _holds_texts(opened, kept[0]):
         say(f"texts are of the column {kept[0]!r}, the only one kept")
         return kept[0]
-    missing = f"no text column {named!r} was kept: name the input of `cotbert embed` with --text"
-    if isinstance(opened, OpenedIndex) and opened.embeddings is None:
-        missing = (
-            "the column that was kept is not there: name the input of `cotbert embed` with --text"
-        )
+    gone = isinstance(opened, OpenedIndex) and opened.embeddings is None
+    why = "kept texts are not there" if gone else f"no text column {named!r} was kept"
+    missing = f"{why}: name the input of `cotbert embed` with --text"
     if kept:
         missing += f", or one of {', '.join(kept)} with --text-column"
     if options.keywords:

@@ -73,7 +73,7 @@ def register_best(
     score = best[metric.name]
     address = register(run, model, name, score, result["dev"], metric, dev_digest)
     if address is None:
-        say("give the same command again to register the best model")
+        say("once that is mended, the same command registers the best model")
     return address
 
 

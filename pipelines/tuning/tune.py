@@ -140,8 +140,9 @@ def _tracked(
 
 def _lacks_registration(output: Path) -> bool:
     """Return whether a finished sweep has a best model that is not registered."""
-    result = read_json(output / RESULT_FILE) if _is_finished(output) else {}
-    return bool(result.get("best")) and result.get("registered") is None
+    result = read_json(output / RESULT_FILE) if (output / RESULT_FILE).is_file() else {}
+    left = result.get(state.FAILED, 0) + result.get(state.UNFINISHED, 0)
+    return bool(result.get("best")) and not left and result.get("registered") is None
 
 
 def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
