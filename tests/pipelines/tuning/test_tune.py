@@ -296,3 +296,24 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     runs = own_store.search_runs([experiment])
     statuses = {r.data.tags.get("trial", r.data.tags.get("job")): r.info.status for r in runs}
     assert statuses == {"tune": "KILLED", "0000": "RUNNING", "0001": "KILLED"}
+
+
+@pytest.mark.parametrize(
+    ("result", "lacks"),
+    [
+        ({"best": {"name": "0001"}, "failed": 0, "unfinished": 0, "registered": None}, True),
+        ({"best": {"name": "0001"}, "failed": 0, "unfinished": 0}, True),
+        ({"best": {"name": "0001"}, "failed": 1, "unfinished": 0}, False),
+        ({"best": None, "failed": 0, "unfinished": 0}, False),
+        ({"best": {"name": "0001"}, "failed": 0, "registered": "models:/a/1"}, False),
+        ({"dev_spearman": 70.0}, False),
+        (None, False),
+    ],
+)
+def test_a_finished_sweep_is_only_registered_if_it_is_not_yet(tmp_path, result, lacks):
+    """The last two are of another job, and of a sweep that runs."""
+    from pipelines.tuning.tune import _lacks_registration
+
+    if result is not None:
+        write_json(tmp_path / "result.json", result)
+    assert _lacks_registration(tmp_path) is lacks
