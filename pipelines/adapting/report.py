@@ -8,6 +8,7 @@ from typing import Any
 
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from cotbert_core.files import write_text
+from cotbert_core.messages.redaction import without_credentials
 from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
@@ -109,7 +110,8 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     documents, own = result["documents"], own_text(result)
     searched = [_SEARCHED[own]] if FOUND_FIRST in result["table"] else []
     names = (*_SHOWN, *(("labelled", "label_column") if options.labelled else ()))
-    settings = {name: getattr(options, name) for name in names} | {"documents": options.read_as}
+    settings = {name: without_credentials(getattr(options, name)) for name in names}
+    settings["documents"] = options.read_as
     sections = [
         (
             "What was gained",

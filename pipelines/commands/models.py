@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipelines.commands.printing import print_facts, print_result
 from pipelines.options import shared
+from pipelines.options.checks import option_of
 from pipelines.options.jobs import ExportOptions, MergeOptions, QuantizeOptions
-from pipelines.runtime.ending import print_ending
+from pipelines.runtime.ending import print_ending, rows_again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,13 @@ def quantize(given: Quantize) -> None:
     result = quantize(given.options, given.output)
     sentences = result.pop("sentences")
     print_facts(result, given.verbose)
-    command = ("embed", given.output, "--input", given.options.inputs[0], "--output", "vectors")
-    print_ending(" ".join(sentences), given.output, command)
+    options = given.options
+    rows = rows_again(options.inputs, options.text_column)
+    words: list[str | Path] = ["embed", given.output, "--input", *rows]
+    for name in ("encoding", "delimiter"):
+        if (value := getattr(options, name)) is not None:
+            words += [option_of(name), value]
+    print_ending(" ".join(sentences), given.output, [*words, "--output", "vectors"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
         recipe, rows = "denosent-base", len(corpus)
     words: list[str | Path] = ["train", recipe, "--corpus", corpus.path, "--encoder", encoder]
     if rows < RECIPES[recipe]().batch_size:
-        words += ["--batch-size", str(max(1, rows // 2))]
+        words += ["--batch-size", str(max(2, rows // 2))]
     if recipe == "documents" and corpus.manifest.get("held_out", 0) >= LEAST_HELD_OUT:
         words += ["--set", "dev=own"]  # the held-out documents choose the step
     return [*words, "--output", "runs/mine"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Annotated, Any
 
 from cotbert_core.errors import UserError
@@ -68,7 +69,9 @@ def run(given: Train) -> None:
     check_inputs(settings, corpus)
     result = train_seeds(settings, given.seeds, corpus, dev, given.output, **how)
     print_facts({key: value for key, value in result.items() if key != "runs"}, given.verbose)
-    metric = dev_metric(dev).name
+    metric, before = dev_metric(dev).name, dev_metric(dev).before
     mean = {**result, metric: result[f"{metric}_mean"]}
-    who = f"the mean of {len(given.seeds)} seeds"
+    if None not in (untrained := [run[before] for run in result["runs"]]):
+        mean[before] = fmean(untrained)
+    who = f"the mean of {len(given.seeds)} seed{'s' * (len(given.seeds) > 1)}"
     print_ending(baseline_sentence(mean, who), given.output)

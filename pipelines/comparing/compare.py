@@ -61,7 +61,7 @@ def _tracked(
     own = {"entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     params = comparison.budget | own
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
-    about = f"Compares {names} on one budget, each training with {seeds} seeds."
+    about = f"Compares {names} on one budget, each training with {seeds} seed{'s' * (seeds > 1)}."
     with (
         tracking.tracked_run("compare", params, about=about, home=output) as run,
         ray_session(verbose, output),

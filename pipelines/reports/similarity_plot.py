@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from pipelines.reports import html_page
 from pipelines.reports.colours import BLUE
 from pipelines.reports.plots import STYLE, plot, svg
+from pipelines.reports.values import UNDEFINED
 
 # Most panels in a row of a figure, the width and height of a panel in inches, and most letters in a
 # line of a title.
@@ -85,7 +87,8 @@ def _draw(
         linewidths=0,
         rasterized=len(gold) > VECTOR_POINTS,
     )
-    axes.set_title(_folded(f"{title}: Spearman {score:.1f}"), fontsize=11)
+    shown = UNDEFINED if math.isnan(score) else f"{score:.1f}"
+    axes.set_title(_folded(f"{title}: Spearman {shown}"), fontsize=11)
     axes.set_ylim(limits)
     axes.set_xlabel("gold similarity, 0 to 5")
     axes.set_ylabel("cosine, lowest 0 to highest 1" if normalized else "predicted cosine")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import print_output
 
 REPORT_FILE = "report.html"  # the page of a job that makes one
@@ -37,7 +38,10 @@ def typed(words: Sequence[str | Path], program: str = "cotbert") -> str:
     If the environment is not activated, the program gets the path of the interpreter's folder.
     """
     place = "" if shutil.which(program) else f"{shown_path(Path(sys.executable).parent)}/"
-    shown = [str(shown_path(word)) if isinstance(word, Path) else word for word in words]
+    shown = [
+        str(shown_path(word)) if isinstance(word, Path) else without_credentials(word)
+        for word in words
+    ]
     return f"{place}{program} {shlex.join(shown)}"
 
 

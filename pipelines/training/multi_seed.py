@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,10 @@ from pipelines.recording.dev_metric import metric_in
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return mean, spread (sample standard deviation, 0 for one value), min and max."""
+    """Return mean, spread (sample standard deviation, 0 for one value), min and max; all NaN if a
+    value is, as the score of equal cosines is."""
+    if any(map(math.isnan, values)):
+        return dict.fromkeys(("mean", "spread", "min", "max"), math.nan)
     return {
         "mean": statistics.fmean(values),
         "spread": statistics.stdev(values) if len(values) > 1 else 0.0,

@@ -60,9 +60,9 @@ def test_one_pass_gives_three_readouts(backbone, many):
 OPTIONS = {
     "denoise": ("pad", "denoise is 'pad' with the {} readout: denoising needs a"),
     "template": ("denosent", "template is 'denosent' with the {} readout"),
-    "frequent": (9, "frequent is 9 with the {} readout"),
+    "frequent_count": (9, "frequent_count is 9 with the {} readout"),
     "top_k": (9, "top_k is 9 with the {} readout, which does not use it"),
-    "remove": (("case",), r"remove is \('case',\) with the {} readout"),
+    "remove": (("case",), "remove is 'case' with the {} readout"),
 }
 
 

@@ -302,7 +302,7 @@ def test_untrained_readouts_are_those_of_the_cpu(
         AutoTokenizer.from_pretrained(bert_folder).save_pretrained(tmp_path)
         bert_folder = str(tmp_path)
     options = {
-        "static": FeatureOptions(remove=("frequent", "subwords"), frequent=3),
+        "static": FeatureOptions(remove=("frequent", "subwords"), frequent_count=3),
         "top-tokens": FeatureOptions(top_k=5, denoise="position"),
     }.get(name)
 

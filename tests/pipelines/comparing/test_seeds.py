@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
@@ -34,6 +35,9 @@ def test_the_spread_is_the_sample_standard_deviation():
     expected = {"mean": mean, "spread": slow, "min": 70.0, "max": 75.0}
     assert spread(values) == pytest.approx(expected)
     assert slow != pytest.approx(statistics.pstdev(values))
+    collapsed = spread([70.0, math.nan])
+    assert all(map(math.isnan, collapsed.values()))
+    assert collapsed.keys() == expected.keys()
     assert spread([4.0]) == {"mean": 4.0, "spread": 0.0, "min": 4.0, "max": 4.0}
 
 

@@ -94,6 +94,9 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(
     assert card.count("## int8") == 1
     assert "Of an earlier graph" not in card
     told = capsys.readouterr().out
+    assert f"embed fast --input {files}/texts.txt --output vectors" in told.replace(
+        f"{tmp_path}/", ""
+    )
     sentence = f"Spearman of pairs-all: {before:.2f} before, {after:.2f} in int8"
     assert all(sentence in text for text in (card, told))
     # `serve` runs the graph too, in a process of Ray's, which these functions would start here.

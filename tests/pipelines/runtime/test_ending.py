@@ -40,3 +40,8 @@ def test_internal_facts_are_shown_on_request(capsys):
     assert capsys.readouterr().out == "rows  3\n"
     print_facts(result, verbose=True)
     assert len(capsys.readouterr().out.splitlines()) == len(result)
+
+
+def test_a_command_shows_no_credentials_of_an_address():
+    words = ("search", "vectors", "--text", "s3://KEY:S3cret@bucket/a.parquet")
+    assert typed(words).endswith("search vectors --text 's3://***@bucket/a.parquet'")

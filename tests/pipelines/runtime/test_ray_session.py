@@ -129,7 +129,7 @@ def test_an_installation_whose_workers_would_never_start_is_refused(monkeypatch)
 def test_what_a_cluster_objects_to_is_one_sentence():
     message = (
         r"the Ray cluster at RAY_ADDRESS 'a:1' cannot be used \(Version mismatch: The cluster was "
-        r"started with: Ray: 1\.0\): check its version, its token"
+        r"started with: Ray: 1\.0\): check its version and its token; if"
     )
     with pytest.raises(UserError, match=message), ray_session._cluster_errors("a:1"):
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
