@@ -53,11 +53,18 @@ def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
     elif corpus.columns:
         recipe, rows = "denosent-base", len(corpus)
     words: list[str | Path] = ["train", recipe, "--corpus", corpus.path, "--encoder", encoder]
-    if rows < RECIPES[recipe]().batch_size:
-        words += ["--batch-size", str(max(2, rows // 2))]
+    words += batch_words(recipe, rows)
     if recipe == "documents" and corpus.manifest.get("held_out", 0) >= LEAST_HELD_OUT:
         words += ["--set", "dev=own"]  # the held-out documents choose the step
     return [*words, "--output", "runs/mine"]
+
+
+def batch_words(recipe: str, rows: int) -> list[str]:
+    """Return the option with which a recipe trains on few rows; nothing if they are enough."""
+    from pipelines.recipes import RECIPES
+
+    few = rows < RECIPES[recipe]().batch_size
+    return ["--batch-size", str(max(2, rows // 2))] if few else []
 
 
 def prepare_again(corpus: Corpus, encoder: Path, output: str) -> list[str | Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
-from pipelines.commands.prepare import prepare_again
+from pipelines.commands.prepare import batch_words, prepare_again
 from pipelines.commands.printing import print_facts
 from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
@@ -103,11 +103,12 @@ def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:
     model, training = given.output / "model", given.training
     if is_new and corpus.path == Path(training.corpus).expanduser().absolute():
         return prepare_again(corpus, model, "corpus")
-    rows = rows_again((training.corpus,), training.text_column)
-    words: list[str | Path] = ["train", "simcse-base", "--corpus", *rows]
+    recipe, rows = "simcse-base", rows_again((training.corpus,), training.text_column)
+    words: list[str | Path] = ["train", recipe, "--corpus", *rows]
     for name, value in training.reading.items():
         words += [] if value is None else [option_of(name), value]
-    return [*words, "--encoder", model, "--output", "runs/mine"]
+    words += ["--encoder", model, *batch_words(recipe, len(corpus))]
+    return [*words, "--output", "runs/mine"]
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:

@@ -10,6 +10,7 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.readouts import (
     FEATURES,
     FeatureOptions,
@@ -131,4 +132,4 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
         used["frequent_count"] = chosen.frequent_count
     if options.readout == "top-tokens":
         used |= {"top_k": chosen.top_k, "denoise": chosen.denoise}
-    return {key: value for key, value in used.items() if value is not None}
+    return {key: without_credentials(value) for key, value in used.items() if value is not None}

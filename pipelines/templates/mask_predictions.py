@@ -21,6 +21,7 @@ from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import anisotropy, read_pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
+from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.readouts.mask_predictions import (
     KINDS,
     check_top,
@@ -128,7 +129,7 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCount
     else:
         texts = read_texts(options.corpus, options.text_column, options.encoding)
         sentences, dropped = texts.sentences, texts.dropped
-        name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
+        name = f"{Path(without_credentials(options.corpus)).name}, {len(sentences):,} sentences"
     # Sentences are not truncated, since the encoder does not process them.
     counts = np.bincount(tokenizer(sentences, None).flat)
     return TokenCounts(name, len(sentences), dropped, counts)
