@@ -20,8 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import digest, read_json, write_json
 
 RECORD_FILE = "quantization.json"
-# The keys of the record that hold the digest of the files from which the graph was made, and that
-# of its own.
+# The keys of the record: the digest of the files from which the graph was made, and of its own.
 MADE_FROM, DIGEST = "made_from", "digest"
 
 
@@ -33,8 +32,8 @@ def has_int8(name: str) -> bool:
 def int8_graph(name: str) -> Path | None:
     """Return the int8 graph of an encoder NAME, or None if it has none.
 
-    Raises UserError if its files are damaged, or the folder's weights or template differ from those
-    of which it was made, for which all weights are read: 0.1 s for 90 MB.
+    Raises UserError if its files are damaged, or if it was made from other weights or another
+    template than the folder has. To know that, all weights are read: 0.1 s for 90 MB.
     """
     if not has_int8(name):
         return None

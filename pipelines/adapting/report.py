@@ -33,7 +33,7 @@ from pipelines.evaluating.scoring import (
 from pipelines.reading.columns import idle_options
 from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
-from pipelines.runtime.ending import places, rows_again
+from pipelines.runtime.ending import places, reading_words, rows_again
 from pipelines.runtime.progress import clock, table
 
 # The folder of vectors in the next commands.
@@ -93,10 +93,8 @@ def next_commands(
 
 def _reading(options: AdaptOptions, idle: Collection[str]) -> tuple[str, ...]:
     """Return the options by which `embed` reads the rows that were prepared."""
-    found: tuple[str, ...] = ()
-    for name in ("encoding", "delimiter"):
-        if (value := getattr(options, name)) is not None and name not in idle:
-            found += (f"--{name}", value)
+    names = (name for name in ("encoding", "delimiter") if name not in idle)
+    found = reading_words({name: getattr(options, name) for name in names})
     if options.clean.steps:
         found += ("--clean", ",".join(options.clean.steps))
     if options.documents == FILE:

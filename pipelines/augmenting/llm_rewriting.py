@@ -62,7 +62,7 @@ class LlmRewriter:
     _failures: int = 0
     """The number of rows that failed since the last answer."""
     _useless: int | None = 0
-    """The number of answers, none of which can be used; None after one that can."""
+    """The number of answers so far while none of them can be used; None once one can."""
 
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]

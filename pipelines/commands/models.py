@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipelines.commands.printing import print_facts, print_result
 from pipelines.options import shared
-from pipelines.options.checks import option_of
 from pipelines.options.jobs import ExportOptions, MergeOptions, QuantizeOptions
-from pipelines.runtime.ending import print_ending, rows_again
+from pipelines.runtime.ending import print_ending, reading_words, rows_again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +38,12 @@ def quantize(given: Quantize) -> None:
     print_facts(result, given.verbose)
     options = given.options
     rows = rows_again(options.inputs, options.text_column)
-    words: list[str | Path] = ["embed", given.output, "--input", *rows]
-    for name in ("encoding", "delimiter"):
-        if (value := getattr(options, name)) is not None:
-            words += [option_of(name), value]
-    print_ending(" ".join(sentences), given.output, [*words, "--output", "vectors"])
+    reading = reading_words({"encoding": options.encoding, "delimiter": options.delimiter})
+    print_ending(
+        " ".join(sentences),
+        given.output,
+        ("embed", given.output, "--input", *rows, *reading, "--output", "vectors"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

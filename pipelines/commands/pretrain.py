@@ -12,9 +12,8 @@ from pipelines.commands.printing import print_facts
 from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
-from pipelines.options.checks import option_of
 from pipelines.options.declare import MODEL, Option
-from pipelines.runtime.ending import print_ending, rows_again
+from pipelines.runtime.ending import print_ending, reading_words, rows_again
 from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
@@ -104,11 +103,9 @@ def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:
     if is_new and corpus.path == Path(training.corpus).expanduser().absolute():
         return prepare_again(corpus, model, "corpus")
     recipe, rows = "simcse-base", rows_again((training.corpus,), training.text_column)
-    words: list[str | Path] = ["train", recipe, "--corpus", *rows]
-    for name, value in training.reading.items():
-        words += [] if value is None else [option_of(name), value]
-    words += ["--encoder", model, *batch_words(recipe, len(corpus))]
-    return [*words, "--output", "runs/mine"]
+    words = ["train", recipe, "--corpus", *rows, *reading_words(training.reading)]
+    batch = batch_words(recipe, len(corpus))
+    return [*words, "--encoder", model, *batch, "--output", "runs/mine"]
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:

@@ -6,7 +6,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from cotbert_core.messages.redaction import without_credentials
@@ -49,6 +50,13 @@ def rows_again(inputs: Sequence[str], text_column: str) -> tuple[str, ...]:
     """Return the words after `--input` or `--text` by which a next command reads the same rows."""
     column = () if text_column == "text" else ("--text-column", text_column)
     return (*inputs, *column)
+
+
+def reading_words(reading: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the options by which a next command reads text as this one did. reading: values of
+    options by name, such as encoding and delimiter; None for those that were not given."""
+    given = ((f"--{name}", value) for name, value in reading.items() if value is not None)
+    return tuple(chain.from_iterable(given))
 
 
 def shown_path(path: Path) -> Path:

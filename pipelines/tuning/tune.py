@@ -140,9 +140,8 @@ def _tracked(
 
 def _lacks_registration(output: Path) -> bool:
     """Return whether a finished sweep has a best model that is not registered."""
-    result = read_json(output / RESULT_FILE) if (output / RESULT_FILE).is_file() else {}
-    left = result.get(state.FAILED, 0) + result.get(state.UNFINISHED, 0)
-    return bool(result.get("best")) and not left and result.get("registered") is None
+    result = read_json(output / RESULT_FILE) if _is_finished(output) else {}
+    return bool(result.get("best")) and result.get("registered") is None
 
 
 def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
 
 def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) -> None:
     """Raise UserError if a sweep of the same space was started with another search or number of
-    trials, of which the other differences follow."""
+    trials: all other differences follow from that one."""
     if before["space"] != record["space"]:
         return
     then, now = (_search_and_number(one) for one in (before, record))
@@ -251,8 +250,9 @@ def _search_and_number(record: dict[str, Any]) -> str:
 
 
 def _is_finished(output: Path) -> bool:
-    """Return whether all trials of the sweep ended without a failure."""
+    """Return whether all trials of the sweep ended without a failure; so has any other job that
+    left a result."""
     if not (output / RESULT_FILE).is_file():
         return False
     result = read_json(output / RESULT_FILE)
-    return not result[state.FAILED] + result[state.UNFINISHED]
+    return not (result.get(state.FAILED) or result.get(state.UNFINISHED))
