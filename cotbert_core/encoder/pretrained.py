@@ -10,8 +10,10 @@ from typing import Any
 from cotbert_core.encoder.locations import MINILM, hub_answers, locate_encoder
 from cotbert_core.encoder.model_size import check_model_size
 from cotbert_core.errors import UserError, first_line
+from cotbert_core.imports import first_import
 
 
+@first_import("transformers.modeling_utils")
 def open_pretrained(
     auto_class: Any, name: str, *, allow_pickle: bool = False, **kwargs: Any
 ) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
+from cotbert_core.imports import first_import
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 from pipelines.recording.artifacts import RefusedError, send_artifact
@@ -85,6 +86,7 @@ def check_address() -> None:
             )
 
 
+@first_import("mlflow")
 def connect() -> Any:
     """Return a client of the store."""
     os.environ.setdefault(TRIES, "0")

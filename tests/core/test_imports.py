@@ -1,0 +1,47 @@
+"""Garbage is not collected while a library is imported for the first time."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cotbert_core.imports import first_import
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Collect garbage, as a command does, and not, as the tests do, afterwards."""
+    gc.enable()
+    yield
+    gc.disable()
+
+
+@pytest.mark.usefixtures("collecting")
+class TestFirstImport:
+    def test_pauses_until_the_library_is_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(sys.modules, "tabnanny", raising=False)
+        before = gc.get_freeze_count()
+        with first_import("tabnanny"):
+            import tabnanny  # noqa: F401
+
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+
+    def test_later_blocks_collect(self) -> None:
+        with first_import("sys"):
+            assert gc.isenabled()
+
+    def test_goes_on_after_an_error(self) -> None:
+        with pytest.raises(ImportError), first_import("no_such_library"):
+            raise ImportError
+        assert gc.isenabled()
+
+    def test_of_a_process_without_collection_stays_without(self) -> None:
+        gc.disable()
+        with first_import("no_such_library"):
+            pass
+        assert not gc.isenabled()
