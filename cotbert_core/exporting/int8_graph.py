@@ -25,8 +25,8 @@ MADE_FROM, DIGEST = "made_from", "digest"
 
 
 def has_int8(name: str) -> bool:
-    """Return whether an encoder NAME has an int8 graph, of whatever weights."""
-    return (Path(locate_encoder(name)) / INT8_FOLDER / GRAPH_FILE).is_file()
+    """Return whether an encoder NAME has an int8 graph, damaged or of whatever weights."""
+    return (Path(locate_encoder(name)) / INT8_FOLDER).is_dir()
 
 
 def int8_graph(name: str) -> Path | None:

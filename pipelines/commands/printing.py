@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.recording.metric_names import SUBSETS
-from pipelines.reports.values import UNDEFINED, rounded
+from pipelines.reports.values import UNDEFINED, as_typed, rounded
 from pipelines.runtime.progress import print_output, table
 
 # Keys of result.json that the terminal shows only with --verbose.
@@ -26,7 +26,11 @@ def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    print_texts([(k, rounded(v) if isinstance(v, float) else str(v)) for k, v in result.items()])
+    """Print each key with its value, as users would type it; none of what has no value."""
+    shown = {key: value for key, value in result.items() if value is not None}
+    print_texts(
+        [(k, rounded(v) if isinstance(v, float) else as_typed(v)) for k, v in shown.items()]
+    )
 
 
 def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:

@@ -56,6 +56,7 @@ def index(
             )
         write_json(folder / MANIFEST_FILE, _manifest(opened, options, rows, left_out))
         result = {
+            "factory": options.factory,
             "rows": rows,
             "left_out": left_out,
             **change,

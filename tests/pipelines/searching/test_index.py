@@ -74,7 +74,14 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     folder = write_folder(tmp_path / "e", ids, vectors.astype(dtype), **facts)
     out = tmp_path / "out"
     assert main(["index", str(folder), "--format", "faiss", "--output", str(out)]) == 0
-    assert capsys.readouterr().out.split()[:4] == ["rows", "300", "left_out", "0"]
+    assert capsys.readouterr().out.split()[:6] == [
+        "factory",
+        "Flat",
+        "rows",
+        "300",
+        "left_out",
+        "0",
+    ]
     opened, scores, found = faiss_hits(out, queries)
     cosines, expected = expected_hits(folder, queries)
     assert found.tolist() == expected.tolist()
