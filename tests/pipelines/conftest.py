@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,26 @@ def empty_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     for name in ("reports.plots", "reports.similarity_plot", "templates.token_map_plots"):
         if f"pipelines.{name}" in sys.modules:
             monkeypatch.setattr(f"pipelines.{name}.svg", lambda figure: "<svg></svg>")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checked_next_commands() -> Iterator[None]:
+    """Each command that a job of this process suggests is one that cotbert takes."""
+    from pipelines.cli import build_parser
+    from pipelines.commands import COMMANDS
+    from pipelines.options.declare import build
+    from pipelines.runtime import ending
+
+    shown = ending.typed
+
+    def checked(words: Sequence[str | Path]) -> str:
+        given = vars(build_parser().parse_args([str(word) for word in words]))
+        build(COMMANDS[given["command_name"]].options, given | {"parse": None})
+        return shown(words)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ending, "typed", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,11 @@ def test_a_job_names_its_result_folder_report_and_next_command(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     output = tmp_path / "runs" / "my corpus"
     output.mkdir(parents=True)
-    print_ending("7 rows.", output, ("train", "simcse-base", "--corpus", output))
+    print_ending("7 rows.", output, ("search", output, "a query"))
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == ["", "7 rows.", "  folder  runs/my corpus"]
     assert last.startswith("  next    ")
-    assert last.endswith("cotbert train simcse-base --corpus 'runs/my corpus'")
+    assert last.endswith("cotbert search 'runs/my corpus' 'a query'")
     (output / "report.html").write_text("<p>")
     print_ending("7 rows.", output)
     assert capsys.readouterr().out.splitlines()[3:] == ["  report  runs/my corpus/report.html"]
