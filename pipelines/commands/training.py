@@ -257,11 +257,14 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
     The pairs of --dev-pairs, or the labels, already chose the step and prove nothing: then it
     embeds a text.
     """
+    from cotbert_core.evaluation.sts import STS_TASKS, missing_tasks
+
     if settings.dev == "own":
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
-    if training.senteval is not None:
-        # A training needs only the dev set, so other tasks may be missing.
-        tasks = ("--senteval", training.senteval, "--allow-missing")
+    senteval = training.senteval
+    # A training needs only the dev set, so some tasks may be missing, or all.
+    if senteval is not None and len(missing_tasks(senteval, STS_TASKS)) < len(STS_TASKS):
+        tasks = ("--senteval", senteval, "--allow-missing")
         return ["evaluate", settings.encoder, model, *tasks]
     if training.dev_pairs is not None or training.labelled is not None:
         return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]

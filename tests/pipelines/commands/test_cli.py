@@ -238,10 +238,14 @@ def test_a_space_with_which_no_trial_could_run_is_not_printed(
     assert fault in capsys.readouterr().err
 
 
-def test_the_command_after_a_training_scores_the_tasks_that_are_there():
-    training = TrainingOptions(corpus="c", senteval=Path("senteval"))
+def test_the_command_after_a_training_scores_the_tasks_that_are_there(tmp_path):
+    training = TrainingOptions(corpus="c", senteval=tmp_path)
     settings = SimpleNamespace(dev="sts-b", encoder="bert")
-    words = ["evaluate", "bert", Path("m"), "--senteval", Path("senteval"), "--allow-missing"]
+    words = ["evaluate", "bert", Path("m")]
+    assert comparison(training, settings, Path("m")) == words, "no task besides the dev set"
+    (tmp_path / "SICK").mkdir()
+    (tmp_path / "SICK" / "SICK_test_annotated.txt").touch()
+    words += ["--senteval", tmp_path, "--allow-missing"]
     assert comparison(training, settings, Path("m")) == words
 
 
