@@ -8,12 +8,13 @@ from typing import Any
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings import MethodSettings
 from pipelines.options.checks import option_of
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.prepare import check_input, prepare
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say, say_warnings
-from pipelines.storage.corpus import Corpus, is_prepared
+from pipelines.storage.corpus import Corpus, is_prepared, require_texts
 from pipelines.storage.output_folder import check_writable
 from pipelines.storage.paths import cache_folder
 
@@ -24,14 +25,16 @@ def open_or_prepare(
     max_length: int,
     text_column: str = "text",
     verbose: bool = False,
+    method: MethodSettings | None = None,
     **reading: Any,
 ) -> Corpus:
     """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
-    reading: the options of `prepare` for further columns, the encoding and the delimiter, which a
-    prepared corpus cannot have, and the labelled texts to which they may belong. The cache key is
-    made of cotbert's version, the input files' paths, sizes and times, the tokenizer, the length,
-    the columns, the encoding and the delimiter.
+    method: the one that is to be trained, whose paired texts raw text must have. reading: the
+    options of `prepare` for further columns, the encoding and the delimiter, which a prepared
+    corpus cannot have, and the labelled texts to which they may belong. The cache key is made of
+    cotbert's version, the input files' paths, sizes and times, the tokenizer, the length, the
+    columns, the encoding and the delimiter.
     """
     options = PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
     if is_prepared(corpus):
@@ -43,6 +46,8 @@ def open_or_prepare(
         raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
     job = check_input(options)
     plan = job.plan
+    if method is not None:
+        require_texts(corpus, plan.columns, method.needs, method.name)
     facts = (__version__, job.stamps, job.tokenizer.hash, max_length)
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))

@@ -173,8 +173,15 @@ class CorpusOptions:
             check_writable(output.absolute())
         else:
             require_empty(output, inside)
-        tokens = settings.encoder, settings.max_length
-        return open_or_prepare(self.corpus, *tokens, self.text_column, verbose, **self.reading)
+        return open_or_prepare(
+            self.corpus,
+            settings.encoder,
+            settings.max_length,
+            self.text_column,
+            verbose,
+            settings.method,
+            **self.reading,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +270,7 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
     senteval = training.senteval
     # A training needs only the dev set, so some tasks may be missing, or all.
-    if senteval is not None and len(missing_tasks(senteval, STS_TASKS)) < len(STS_TASKS):
+    if senteval is not None and len(missing_tasks(senteval, [*STS_TASKS])) < len(STS_TASKS):
         tasks = ("--senteval", senteval, "--allow-missing")
         return ["evaluate", settings.encoder, model, *tasks]
     if training.dev_pairs is not None or training.labelled is not None:

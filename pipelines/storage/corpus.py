@@ -90,16 +90,7 @@ class Corpus:
 
     def require(self, columns: Iterable[str], method: str) -> None:
         """Raise UserError unless the rows have the paired texts that `method` needs."""
-        missing = [column for column in columns if column not in self.columns]
-        if missing:
-            # A row with a negative text has an augmented text too.
-            needed = COLUMNS[: COLUMNS.index(missing[0]) + 1]
-            options = " and ".join(f"--{name}-column" for name in needed)
-            raise UserError(
-                f"corpus {str(self.path)!r} has no column '{missing[0]}_text', which method "
-                f"{method!r} needs: prepare it again with {options}, with --triples or from "
-                "`sick:DIR`"
-            )
+        require_texts(str(self.path), self.columns, columns, method)
 
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
@@ -164,6 +155,21 @@ def _kind_of(manifest: Any) -> str:
     if isinstance(manifest, dict) and "dimension" in manifest:
         return "a folder of vectors (`cotbert embed`)"
     return f"a folder with a {MANIFEST_FILE} of another kind"
+
+
+def require_texts(
+    corpus: str, columns: Collection[str], needed: Iterable[str], method: str
+) -> None:
+    """Raise UserError unless a corpus of these columns has the paired texts that `method` needs."""
+    missing = [column for column in needed if column not in columns]
+    if missing:
+        # A row with a negative text has an augmented text too.
+        first = COLUMNS[: COLUMNS.index(missing[0]) + 1]
+        options = " and ".join(f"--{name}-column" for name in first)
+        raise UserError(
+            f"corpus {corpus!r} has no column '{missing[0]}_text', which method {method!r} needs: "
+            f"prepare it with {options}, with --triples or from `sick:DIR`"
+        )
 
 
 def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:

@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.commands import corpus_cache
 from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
+from pipelines.recipes import RECIPES
 from pipelines.runtime.auth_token import default_path
 
 
@@ -68,6 +69,13 @@ def test_a_cache_that_cannot_be_written_is_named(text, prepared, bert_folder, mo
     monkeypatch.setenv("COTBERT_CACHE", "/proc/none")
     with pytest.raises(UserError, match=r"'/proc/none', in which .* set COTBERT_CACHE to"):
         open_or_prepare(str(text), bert_folder, 16)
+    assert prepared == []
+
+
+def test_raw_text_without_the_texts_of_a_method_is_not_prepared(text, prepared, bert_folder):
+    method = RECIPES["simcse-supervised"]().method
+    with pytest.raises(UserError, match=rf"corpus '{text}' has no column 'augmented_text', which"):
+        open_or_prepare(str(text), bert_folder, 16, method=method)
     assert prepared == []
 
 

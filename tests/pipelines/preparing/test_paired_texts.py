@@ -126,7 +126,7 @@ def test_a_corpus_without_paired_texts_says_what_is_needed(tmp_path, there, need
     corpus.require(there, "cot-bert")
     with pytest.raises(UserError, match=(
         rf"corpus '{tmp_path}' has no column '{needed[-1]}_text', which method 'denosent' needs: "
-        rf"prepare it again with {options}"
+        rf"prepare it with {options}"
     )):  # fmt: skip
         corpus.require(needed, "denosent")
 
