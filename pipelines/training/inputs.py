@@ -58,7 +58,8 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     if settings.optimizer.warmup_steps >= steps:
         raise UserError(
             f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
-            "steps: give fewer warm-up steps"
+            f"steps: give --set optimizer.warmup_steps={steps // 10} or another number below "
+            f"{steps}, or more steps"
         )
     method = build_method(backbone, settings, initialized=False)
     _check_room(method, settings)
