@@ -31,7 +31,9 @@ from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.transfer import load_transfer, score_transfer
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
-from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
+from pipelines.evaluating.model_specs import label_of, numbered, options_of_model
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.readout_options import open_readout
 from pipelines.reading.docstrings import documents, package_files
 from pipelines.runtime.progress import table
 from pipelines.storage.held_out_file import read_held_out
@@ -141,9 +143,9 @@ def run(given: argparse.Namespace) -> None:
     texts = read_reviews(given.sentiment, given.reviews) if given.sentiment else None
     modules = read_modules(given.modules, given.docstrings) if given.modules else None
     labels, rows, ends = [], [], []
-    for spec in [ModelSpec.parse(model) for model in models]:
-        opened = spec.open()
-        labels.append(label_of(spec, opened))
+    for options in [options_of_model(EvaluateOptions(), model) for model in models]:
+        opened = open_readout(options, [])
+        labels.append(label_of(options, opened))
         scores, low_to_high = score(CountedEncode(opened.encode), held_out, tasks, texts, modules)
         rows.append(scores)
         ends.append(low_to_high)

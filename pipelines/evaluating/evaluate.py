@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from pipelines.evaluating.evaluation_data import (
     read_evaluation_data,
 )
 from pipelines.evaluating.files import Files
-from pipelines.evaluating.model_specs import ModelSpec, label_of, with_labels
+from pipelines.evaluating.model_specs import label_of, with_labels
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.published import published_backbone
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
@@ -109,14 +108,8 @@ def _opened(
 ) -> tuple[list[str], list[OpenReadout | None]]:
     """Return a label for each model, and the opened one where it is kept and reads without the
     scored sentences, in which --remove counts tokens."""
-    for options in several:
-        check_readout(options)
-    labels, opened = with_labels([(_spec(o), partial(open_readout, o, [])) for o in several])
+    labels, opened = with_labels(several)
     return labels, [None if o.remove else r for o, r in zip(several, opened, strict=True)]
-
-
-def _spec(options: EvaluateOptions) -> ModelSpec:
-    return ModelSpec(options.model, options.template, options.readout)
 
 
 def _score(
@@ -139,7 +132,7 @@ def _score(
     if sample is not None:
         check_transform(options, sample, readout)
     counted = CountedEncode(readout.encode)
-    params, label = _params(options) | readout.used, label_of(_spec(options), readout)
+    params, label = _params(options) | readout.used, label_of(options, readout)
     name = tracking.run_name("evaluate", label)
     with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
         queries = counted.by(readout.for_queries)

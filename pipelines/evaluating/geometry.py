@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ from cotbert_core.evaluation import (
     score_pairs,
 )
 from cotbert_core.files import atomic_folder, write_json, write_text
-from cotbert_core.settings import Precision
 from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
-from pipelines.evaluating.model_specs import ModelSpec, with_labels
-from pipelines.evaluating.options import GeometryOptions
-from pipelines.evaluating.readout_options import OpenReadout
+from pipelines.evaluating.model_specs import options_of_model, with_labels
+from pipelines.evaluating.options import EvaluateOptions, GeometryOptions
+from pipelines.evaluating.readout_options import OpenReadout, open_readout
 from pipelines.evaluating.scoring import score_of, without_nan
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
@@ -77,13 +75,14 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     output = require_empty(output)
     if options.sentences < 2:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
-    specs = [ModelSpec.parse(text) for text in options.models]
+    common = EvaluateOptions(precision=options.precision)
+    models = [options_of_model(common, text) for text in options.models]
     data = _data(options)
-    labels, opened = with_labels([(spec, partial(spec.open, options.precision)) for spec in specs])
+    labels, opened = with_labels(models)
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("geometry", params, output=output)
     with tracked as run, atomic_folder(output) as folder:
-        rate, rows = _measure(labels, specs, opened, data, options.precision)
+        rate, rows = _measure(labels, models, opened, data)
         result = _result(rows, data) | {
             "sentences_per_second": round(rate, 1),
             "mlflow_run_id": run.id,
@@ -117,18 +116,17 @@ def _data(options: GeometryOptions) -> _GeometryData:
 
 def _measure(
     labels: Sequence[str],
-    specs: Sequence[ModelSpec],
+    models: Sequence[EvaluateOptions],
     opened: Sequence[OpenReadout | None],
     data: _GeometryData,
-    precision: Precision,
 ) -> tuple[float, list[Geometry]]:
     """Return sentences per second over all models, and their measurements."""
     sentences, seconds, rows = 0, 0.0, []
-    for label, spec, kept in zip(labels, specs, opened, strict=True):
+    for label, options, kept in zip(labels, models, opened, strict=True):
         say(f"geometry {label}")
-        model = kept or spec.open(precision)
+        model = kept or open_readout(options, [])
         encode = CountedEncode(model.encode)
-        rows.append(_one(label, spec.name, model, encode, data))
+        rows.append(_one(label, options.model, model, encode, data))
         sentences, seconds = sentences + encode.sentences, seconds + encode.seconds
     return sentences / seconds, rows
 

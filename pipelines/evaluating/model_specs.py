@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.settings import Precision
 from cotbert_core.templates.template_texts import TEMPLATES
-from pipelines.evaluating.options import EvaluateOptions, Readout
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
 
 OPTIONS = ("readout", "template")
@@ -20,68 +19,43 @@ MOST_OPEN = 2
 _OPTION = re.compile(rf",\s*({'|'.join(OPTIONS)})=")
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """A MODEL: an encoder NAME, and a template and readout (None: its own)."""
-
-    name: str
-    template: str | None = None
-    readout: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> ModelSpec:
-        """Parse NAME, NAME,template=T or NAME,readout=R, from the right.
-
-        The name of an existing folder may contain such options.
-        """
-        name, options = text, dict[str, str]()
-        while not Path(name).exists() and (found := list(_OPTION.finditer(name))):
-            key = found[-1][1]
-            if key in options:
-                raise UserError(f"model {text!r} names its {key} twice: give it once")
-            options[key] = name[found[-1].end() :].strip()
-            name = name[: found[-1].start()]
-        strange = re.search(r",\s*(\w+)=", name)
-        if strange and not Path(name).exists():
-            raise unknown("model option", strange[1], OPTIONS)
-        return cls(name, options.get("template"), options.get("readout"))
-
-    def open(self, precision: Precision = "auto") -> OpenReadout:
-        """Load the encoder; UserError if it does not support the readout or template."""
-        options = EvaluateOptions(
-            self.name,
-            template=self.template,
-            readout=cast(Readout | None, self.readout),
-            precision=precision,
-        )
-        check_readout(options)
-        return open_readout(options, [])
-
-
 def options_of_model(common: EvaluateOptions, text: str) -> EvaluateOptions:
-    """Return the options for a MODEL: a name, NAME,template=T or NAME,readout=R."""
-    spec = ModelSpec.parse(text)
-    named = {key: getattr(spec, key) for key in OPTIONS if getattr(spec, key) is not None}
-    for key in named:
-        if getattr(common, key) is not None:
+    """Return the options for a MODEL: NAME, NAME,template=T or NAME,readout=R, from the right.
+
+    The name of an existing folder may contain such options.
+    """
+    name, named = text, dict[str, Any]()
+    while not Path(name).exists() and (found := list(_OPTION.finditer(name))):
+        key = found[-1][1]
+        if key in named:
+            raise UserError(f"model {text!r} names its {key} twice: give it once")
+        named[key] = name[found[-1].end() :].strip()
+        name = name[: found[-1].start()]
+    strange = re.search(r",\s*(\w+)=", name)
+    if strange and not Path(name).exists():
+        raise unknown("model option", strange[1], OPTIONS)
+    for key in OPTIONS:
+        if key in named and getattr(common, key) is not None:
             raise UserError(
                 f"model {text!r} names its {key}, and --{key} is given too: give only one"
             )
-    return replace(common, model=spec.name, **named)
+    return replace(common, model=name, **named)
 
 
 def with_labels(
-    models: Sequence[tuple[ModelSpec, Callable[[], OpenReadout]]],
+    models: Sequence[EvaluateOptions],
 ) -> tuple[list[str], list[OpenReadout | None]]:
     """Return a label for each model, and the opened model, None for each if there are many.
 
     All are opened before the first is scored, so that one that cannot be read does not stop the job
-    halfway. models: a description of each, and a function that opens it.
+    halfway.
     """
+    for options in models:
+        check_readout(options)
     labels, kept = list[str](), list[OpenReadout | None]()
-    for spec, opening in models:
-        opened = opening()
-        labels.append(label_of(spec, opened))
+    for options in models:
+        opened = open_readout(options, [])
+        labels.append(label_of(options, opened))
         kept.append(opened if len(models) <= MOST_OPEN else None)
     return numbered(labels), kept
 
@@ -94,17 +68,17 @@ def numbered(labels: Sequence[str]) -> list[str]:
     ]
 
 
-def label_of(spec: ModelSpec, model: OpenReadout) -> str:
+def label_of(options: EvaluateOptions, model: OpenReadout) -> str:
     """Return the encoder's name with its readout and template.
 
     The name of a folder is its last two parts, since the last alone is often `model`; never the
     root, with which MLflow would refuse the names of metrics.
     """
-    folder = Path(spec.name)
-    short = "/".join(folder.resolve().parts[1:][-2:]) if folder.exists() else spec.name
+    folder = Path(options.model)
+    short = "/".join(folder.resolve().parts[1:][-2:]) if folder.exists() else options.model
     how = f"[{model.readout.upper()}]" if model.readout in ("mask", "cls") else model.readout
     # A template may have two names; the given one is preferred.
-    known = [name for name in (spec.template, *TEMPLATES) if name in TEMPLATES]
+    known = [name for name in (options.template, *TEMPLATES) if name in TEMPLATES]
     named = [name for name in known if name and TEMPLATES[name] == model.template]
     if model.template is not None and not model.template.stages:
         named = [repr(model.template.text)]

@@ -16,6 +16,7 @@ from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import evaluate as evaluate_job
+from pipelines.evaluating import model_specs
 from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
@@ -226,7 +227,8 @@ def test_two_models_are_opened_once(unrecorded, bert_folder, monkeypatch, count,
         opened.append(options.model)
         return open_readout(options, sentences)
 
-    monkeypatch.setattr(evaluate_job, "open_readout", opening)
+    for module in (evaluate_job, model_specs):
+        monkeypatch.setattr(module, "open_readout", opening)
     evaluate_job.evaluate_several(count * [EvaluateOptions(bert_folder, resamples=100)])
     assert len(opened) == count * times
 

@@ -18,8 +18,8 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import geometry as job
 from pipelines.evaluating.geometry import geometry
-from pipelines.evaluating.model_specs import ModelSpec, label_of
-from pipelines.evaluating.options import GeometryOptions
+from pipelines.evaluating.model_specs import label_of, options_of_model
+from pipelines.evaluating.options import EvaluateOptions, GeometryOptions
 from pipelines.reading.text_files import sample
 from pipelines.reports import similarity_plot
 from pipelines.reports.similarity_plot import similarity_panels
@@ -193,23 +193,23 @@ def test_a_model_is_read_from_the_right(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lr,readout=cls").mkdir()
     text = 'Say "[X]" , which is [MASK] , so [MASK] .'
-    for given, expected in {
-        "bert": ("bert",),
-        "a/b,readout=cls": ("a/b", None, "cls"),
-        f"a,template={text}": ("a", text),
-        "a,template=x,readout=cls": ("a", "x", "cls"),
-        "lr,readout=cls": ("lr,readout=cls",),
-        "lr,readout=cls,readout=mean": ("lr,readout=cls", None, "mean"),
+    for given, (name, named) in {
+        "bert": ("bert", {}),
+        "a/b,readout=cls": ("a/b", {"readout": "cls"}),
+        f"a,template={text}": ("a", {"template": text}),
+        "a,template=x,readout=cls": ("a", {"template": "x", "readout": "cls"}),
+        "lr,readout=cls": ("lr,readout=cls", {}),
+        "lr,readout=cls,readout=mean": ("lr,readout=cls", {"readout": "mean"}),
     }.items():
-        assert ModelSpec.parse(given) == ModelSpec(*expected)
+        assert options_of_model(EvaluateOptions(), given) == EvaluateOptions(name, **named)
 
 
 def test_the_label_of_a_folder_leaves_out_the_root(tmp_path):
     """MLflow refuses metrics whose names have `//` in them."""
     mean = SimpleNamespace(readout="mean", template=None)
     top, (one, two) = tmp_path.parents[-2], tmp_path.parts[-2:]
-    assert label_of(ModelSpec(str(top)), mean) == f"{top.name} mean"
-    assert label_of(ModelSpec(str(tmp_path)), mean) == f"{one}/{two} mean"
+    assert label_of(EvaluateOptions(str(top)), mean) == f"{top.name} mean"
+    assert label_of(EvaluateOptions(str(tmp_path)), mean) == f"{one}/{two} mean"
 
 
 MISTAKES = (
