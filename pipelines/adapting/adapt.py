@@ -148,6 +148,8 @@ def _tracked(
         ray_session(verbose, output),
     ):
         result = _run(options, labelled, output, run, verbose, also, kept)
+        if not timed and run.id:  # the evaluations of an earlier run do not continue theirs
+            tracking.end_lost_children(run.id)
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}
         _record_result(run, result, options, output, kept)

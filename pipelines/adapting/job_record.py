@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.adapting.options import AdaptOptions
+from pipelines.preparing.manifest import cleaning
 
 # The stamp of each input file of corpus/. Adaptations of earlier versions have none.
 INPUTS_FILE = "inputs.json"
@@ -55,7 +56,13 @@ def option_record(options: AdaptOptions) -> dict[str, Any]:
 def params(options: AdaptOptions) -> dict[str, Any]:
     """Return the options as the params of an MLflow run."""
     record = {k: v for k, v in option_record(options).items() if k != "clean"}
-    return {**record, "inputs": ",".join(options.inputs), "chosen": ",".join(options.chosen)}
+    clean = {f"clean.{name}": value for name, value in cleaning(options.clean).items()}
+    return {
+        **record,
+        **clean,
+        "inputs": ",".join(options.inputs),
+        "chosen": ",".join(options.chosen),
+    }
 
 
 def about(options: AdaptOptions) -> str:

@@ -179,7 +179,7 @@ class AdaptOptions:
             )
         at_least(self, 1, "max_steps", "workers", "max_concurrent", "sentences")
         at_least(self, 2, "batch_size", "hold_out")
-        at_least(self, 0, "pretrain")
+        at_least(self, 0, "pretrain", "seed")
         above(self, 0, "learning_rate")
         if self.batch_size % self.workers:
             raise UserError(

@@ -58,8 +58,12 @@ def _tracked(
     comparison: Comparison, corpus: Corpus, output: Path, verbose: bool, kept: KeptFiles
 ) -> dict[str, Any]:
     """Run the comparison in its MLflow run."""
-    own = {"entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
-    params = comparison.budget | own
+    params = comparison.budget | {
+        "entries": ",".join(comparison.entries),
+        "corpus": str(corpus.path),
+        "seeds": ",".join(map(str, comparison.seeds)),
+        "tasks": ",".join(comparison.tasks.sts) if comparison.tasks else "",
+    }
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
     about = f"Compares {names} on one budget, each training with {seeds} seed{'s' * (seeds > 1)}."
     with (

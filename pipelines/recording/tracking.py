@@ -121,6 +121,19 @@ def end_run(run_id: str, status: str) -> None:
     retried(lambda: send(connect(), run_id, {"kind": "end", "status": status, "time": now()}))
 
 
+def end_lost_children(run_id: str) -> None:
+    """End the children of a run that a killed process has left running, and that no later one
+    continues; a failure of the store is a warning."""
+
+    def end_all() -> None:
+        client = connect()
+        of_run = f"tags.`mlflow.parentRunId` = '{run_id}' and attributes.status = 'RUNNING'"
+        for child in client.search_runs([client.get_run(run_id).info.experiment_id], of_run):
+            client.set_terminated(child.info.run_id, "KILLED")
+
+    retried(end_all)
+
+
 def commit() -> str:
     """Return the commit of the running code, or 'released' outside a checkout or without git."""
     here = Path(__file__)

@@ -239,14 +239,15 @@ def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) 
     if then != now:
         raise UserError(
             f"the sweep in {str(output)!r} was started with {then} and has {now} now: give the "
-            "same --search and number of trials, or a new folder"
+            "same --search, number of trials and seeds, or a new folder"
         )
 
 
 def _search_and_number(record: dict[str, Any]) -> str:
-    trials = record.get("trials", {})  # those of Optuna are not planned
-    number = trials if isinstance(trials, int) else len(trials)
-    return f"{number} trials{f' by {OPTUNA}' if record.get('search') == OPTUNA else ''}"
+    trials = record.get("trials", {})
+    if isinstance(trials, int):  # those of Optuna are not planned
+        return f"{trials} trials by {OPTUNA}"
+    return f"{len(trials)} trainings"  # one of each trial and seed
 
 
 def _is_finished(output: Path) -> bool:

@@ -9,6 +9,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.candidates import CHECKS, candidates, check_every
+from pipelines.adapting.job_record import params
 from pipelines.adapting.options import CANDIDATES, AdaptOptions
 from pipelines.cleaning.options import CleanOptions
 
@@ -52,6 +53,7 @@ def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
         ({"batch_size": 64, "workers": 3}, "batch_size is 64 and workers is 3: give a batch_size"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"seed": -1}, "seed is -1: give at least 0"),
         ({"documents": "chapter"}, "documents is 'chapter'"),
         ({"candidates": ("denosent-rest",)}, "'denosent-rest' needs documents.*give --documents"),
         ({"query": "first"}, "query is 'first'"),
@@ -60,6 +62,13 @@ def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
 def test_a_wrong_option_is_named_with_its_rule(options, words):
     with pytest.raises(UserError, match=words):
         AdaptOptions(("a.txt",), **options)
+
+
+def test_what_is_recorded_names_the_cleaning():
+    options = AdaptOptions(("a.txt",), clean=CleanOptions(steps=("markup",), split="en"))
+    cleaned = {"clean.steps": ("markup",), "clean.split": "en"}
+    assert params(options).items() >= {**cleaned, "seed": 0, "inputs": "a.txt"}.items()
+    assert not [name for name in params(AdaptOptions(("a.txt",))) if name.startswith("clean")]
 
 
 def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder):

@@ -33,6 +33,22 @@ class Breaking:
         return call
 
 
+def test_children_that_a_killed_process_left_running_are_ended(own_store):
+    with tracked_run("adapt", {}) as parent:
+        with tracked_run("evaluate", {}, parent=parent.id) as done:
+            pass
+        experiment = own_store.get_experiment_by_name(EXPERIMENT).experiment_id
+        ids = {}
+        for name, above in (("lost", parent.id), ("another's", done.id)):
+            tags = {"mlflow.parentRunId": above}
+            ids[name] = own_store.create_run(experiment, tags=tags).info.run_id
+        tracking.end_lost_children(parent.id)
+        states = {name: own_store.get_run(run).info.status for name, run in ids.items()}
+        assert states == {"lost": "KILLED", "another's": "RUNNING"}
+        assert own_store.get_run(done.id).info.status == "FINISHED"
+        assert own_store.get_run(parent.id).info.status == "RUNNING"
+
+
 def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "model").mkdir()

@@ -212,6 +212,8 @@ def test_variants_stand_beside_the_papers_figures(tmp_path):
     assert "CoT-BERT, Table 3" in (tmp_path / "report.html").read_text()
     without = page_of(tmp_path, variants())
     assert ["variant", "dev Spearman x 100", "seeds"] in without.rows
+    alone = [row for row in variants() if row["settings"]["variant"] == "full"]
+    assert ["variant", "dev Spearman x 100", "seeds"] in page_of(tmp_path, alone).rows
     # The trials of a setting's value differ in other settings too.
     page = page_of(tmp_path, decoders(), published={"0.85": 79.33}, source="DenoSent")
     assert ["method.dropout", "dev Spearman x 100", "trials", "paper"] in page.rows

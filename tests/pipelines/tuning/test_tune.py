@@ -235,11 +235,11 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
         job._open(output, record, discard=False)
     (output / "result.json").unlink()
     optuna = record | {"search": "optuna", "trials": 15}
-    with pytest.raises(UserError, match="with 3 trials and has 15 trials by optuna now"):
+    with pytest.raises(UserError, match="with 3 trainings and has 15 trials by optuna now"):
         job._open(output, optuna, discard=False)
     longer = sampled_plan(options.space, base, None, (0, 1), 0)
     trials, more = len(plan.trials), len(longer.trials)
-    with pytest.raises(UserError, match=f"with {trials} trials and has {more} trials now"):
+    with pytest.raises(UserError, match=f"with {trials} trainings and has {more} trainings now"):
         job._open(output, job._record(options, longer, corpus, dev), discard=False)
     ((name, pairs),) = dev.items()
     fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
