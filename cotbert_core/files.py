@@ -109,7 +109,10 @@ def read_text(path: Path, what: str) -> str:
     """
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.start:,} is {error.object[error.start]:#04x}"
+        raise UserError(f"{what} {str(path)!r} is not UTF-8 ({byte}): save it as UTF-8") from None
+    except OSError as error:
         raise UserError(
             f"{what} {str(path)!r} cannot be read ({error}): give a text file"
         ) from None

@@ -87,6 +87,11 @@ def pair_rows(path: Path) -> list[Row]:
             found.append((rows.line_num, row))
             if row.get("split", "") is None:
                 raise UserError(f"{path}, line {rows.line_num}: it has no split: give all columns")
+            if None in row:  # cells without a column: a tab in a sentence moves the others
+                raise UserError(
+                    f"{path}, line {rows.line_num}: it has {len(row[None])} more columns than the "
+                    "first line: take the tabs out of its sentences"
+                )
     except csv.Error as error:
         raise UserError(
             f"{path}, line {rows.line_num + 1}: it cannot be read as columns separated by tabs "
@@ -96,6 +101,10 @@ def pair_rows(path: Path) -> list[Row]:
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
+    if twice := [name for name in COLUMNS if names.count(name) > 1]:
+        raise UserError(
+            f"pairs file {str(path)!r} has the column {twice[0]!r} twice: rename one of them"
+        )
     if missing := [name for name in COLUMNS if name not in names]:
         raise UserError(
             f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must be "
@@ -134,8 +143,9 @@ def _grade(value: str | None, path: Path, line: int) -> float:
 
 def finite(text: str) -> float:
     """Return a grade as a number; ValueError if it is none, or infinite or NaN."""
-    if not math.isfinite(grade := float(text)):
-        raise ValueError(f"{text!r} is not finite")
+    # float also takes 1_0 for 10.
+    if "_" in text or not math.isfinite(grade := float(text)):
+        raise ValueError(f"{text!r} is not a finite number")
     return grade
 
 

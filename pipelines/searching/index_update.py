@@ -19,6 +19,7 @@ from pipelines.storage.corpus import MANIFEST_FILE
 _VECTORS = (
     *("dimension", "normalize", "model_digest", "model_commit", "readout", "template", "denoise"),
     *("passage_words", "head", "max_tokens", "on_long", "truncated_from", "id_column", "clean"),
+    "computed_in",
 )
 
 

@@ -25,7 +25,14 @@ from cotbert_core.errors import first_line
 from pipelines.runtime.progress import say
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.batching import Batcher, Batching
-from pipelines.serving.limits import MOST_BODIES, MOST_WAITING_TEXTS, Admission, read_body
+from pipelines.serving.limits import (
+    MOST_BODIES,
+    MOST_WAITING_TEXTS,
+    Admission,
+    discard_body,
+    is_closing,
+    read_body,
+)
 from pipelines.serving.metrics import CONTENT_TYPE, ServiceMetrics
 from pipelines.serving.requests import (
     EmbeddingRequest,
@@ -87,6 +94,8 @@ class Endpoints:
             response = await self._embeddings(request)
         except RequestError as error:
             response = error_response(error)
+            if error.status in (401, 413) and is_closing(request.headers, error.status):
+                await discard_body(request.receive)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_CLOSED)
         except asyncio.CancelledError:  # by uvicorn, which ends and would answer a bare 500

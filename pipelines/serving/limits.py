@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,6 +18,8 @@ from pipelines.serving.requests import RequestError
 HEADER_BYTES, HEADER_SECONDS = 64 << 10, 10.0
 # Bytes that are read and discarded after a refusal, so that the client can read the answer.
 DISCARDED_BYTES = 256 << 20
+# The longest that an answer waits for them where the connection ends after it, and for one of them.
+DISCARD_SECONDS, DISCARD_SILENCE = 10.0, 1.0
 # Maximum number of sockets, and of files that Ray, torch and Python have open.
 MOST_CONNECTIONS, OTHER_FILES = 4096, 512
 # Maximum number of waiting texts, unless one request may have more: at 1,000 sentences/s the last
@@ -151,6 +153,26 @@ async def read_body(
             f"the body did not arrive in time ({len(body):,} bytes did): send it within "
             f"{total:g} seconds, without a pause of {silent:g}",
         ) from None
+
+
+def is_closing(headers: Mapping[str, str], status: int) -> bool:
+    """Return whether a connection ends after the refusal of an announced body, of which nothing
+    was read. A client that waits for `100 Continue` sends no body before it has the answer."""
+    announced = "content-length" in headers and "expect" not in headers
+    return announced and (status == 401 or headers.get("connection", "").lower() == "close")
+
+
+async def discard_body(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Read a refused body before the answer is sent: a connection that is closed while bytes arrive
+    is reset, and its client, such as urllib, does not see the answer."""
+    discarded, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while more and discarded < DISCARDED_BYTES:
+                async with asyncio.timeout(DISCARD_SILENCE):
+                    message = await receive()
+                discarded += len(message.get("body", b""))
+                more = message.get("more_body", False)
 
 
 def _too_large(most: int) -> RequestError:

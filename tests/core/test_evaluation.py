@@ -219,7 +219,11 @@ def test_what_is_missing_is_named(senteval, tmp_path):
         ("STS/STS13-en-test/STS.gs.FNWN.txt", ["1.0"], "6 lines and STS.gs.FNWN.txt 1"),
         ("STS/STS13-en-test/STS.input.FNWN.txt", ["a", *["a\tb"] * 5], "two tab-separated sent"),
         ("STS/STS13-en-test/STS.gs.OnWN.txt", ["high"] * 12, "a score must be a number"),
-        ("STS/STS13-en-test/STS.gs.OnWN.txt", ["nan"] * 12, "'nan' is not finite: a score must be"),
+        (
+            "STS/STS13-en-test/STS.gs.OnWN.txt",
+            ["nan"] * 12,
+            "'nan' is not a finite number: a score must be",
+        ),
         ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t1\ta"], "a line with too few columns"),
         ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\t3\ta\tX"], "too few columns"),
         ("SICK/SICK_test_annotated.txt", ["pair_ID\tsentence_A"], "no column 'sentence_B'"),
@@ -260,6 +264,9 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
         (["score\tsentence1\tsentence2", "1\ta\tb", "x\tc\td"], "line 3: score is 'x'"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "nan\tc\td"], "line 3: score is 'nan'"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "inf\tc\td"], "line 3: score is 'inf'"),
+        (["score\tsentence1\tsentence2", "1\ta\tb", "1_0\tc\td"], "line 3: score is '1_0'"),
+        (["score\tsentence1\tsentence2", "1\ta\tb\tc"], "line 2: it has 1 more columns than"),
+        (["score\tsentence1\tsentence2\tscore", "1\ta\tb\t2"], "has the column 'score' twice"),
         (["score\tsentence1\tsentence2\tsplit", "1\ta\tb"], "line 2: it has no split"),
         (["score\tsentence1\tsentence2", "1\ta\t  "], "line 2: a sentence is empty"),
         (["score\tsentence1\tsentence2", "1\ta"], "line 2: a sentence is empty"),
@@ -283,7 +290,8 @@ def test_a_bad_pairs_file_is_reported(tmp_path, lines, fault):
 def test_a_pairs_file_in_another_encoding_is_reported(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_bytes("score\tsentence1\tsentence2\n1\tcafé\tb\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"pairs file '.*' cannot be read .*utf-8"):
+    fault = r"pairs file '.*' is not UTF-8 \(byte 31 is 0xe9\): save it as UTF-8"
+    with pytest.raises(UserError, match=fault):
         read_pairs(path)
 
 

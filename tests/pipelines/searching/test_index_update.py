@@ -141,6 +141,8 @@ def test_other_vectors_and_options_are_refused(tmp_path, texts):
     with pytest.raises(UserError, match="v1' is not an index: give a folder of `cotbert index`"):
         index(other, tmp_path / "i2", FLAT, old)
     refused(other, "made of embeddings of another model_digest")
+    by_int8 = embeddings(tmp_path / "v4", texts, computed_in="int8")
+    refused(by_int8, r"another computed_in \(None, here 'int8'\): index all rows")
     refused(old, r"takes the options of .* leave --factory", IndexOptions("HNSW16"))
     refused(twice, "twice' have the id 7 2 times: an update needs ids that")
     refused(bare, "v3' have no digests/, by which an update sees")

@@ -158,6 +158,25 @@ def test_a_token_is_required_where_there_is_one():
         assert get(port, "/health")[0] == 200
 
 
+def test_a_client_that_closes_sees_why_its_large_body_is_refused(monkeypatch):
+    """Closed while bytes arrive, the connection would be reset before the answer is read."""
+    monkeypatch.setattr(limits, "DISCARD_SILENCE", 0.3)
+    large = b"a" * 20_000_000
+    with service(Replicas(), AccessToken(TOKEN)) as port:
+        for _ in range(3):
+            closing = {"Connection": "close", "Authorization": f"Bearer {TOKEN}"}
+            assert refused(post(port, large, closing), 413, "larger than 0.001 MB")
+            assert refused(post(port, large), 401, "the token is missing or wrong")
+        started = time.monotonic()
+        assert received(open_socket(port, half_a_body())).startswith(b"HTTP/1.1 401")
+        head, _, rest = half_a_body(10**9).partition(b"{")[0].partition(b"\r\n")
+        answer = received(
+            open_socket(port, b"".join([head, b"\r\nExpect: 100-continue\r\n", rest]))
+        )
+        assert answer.startswith(b"HTTP/1.1 401"), "no invitation to send the body"
+        assert time.monotonic() - started < 30
+
+
 def test_an_error_of_a_replica_is_answered_and_shown(capfd, monkeypatch):
     with service(Replicas()) as port:
         with monkeypatch.context() as patch:
