@@ -28,6 +28,10 @@ LEAST_CLUSTERS, SHARE_OF_CLUSTERS = 16, 8
 # In an HNSW graph FAISS follows the 16 best rows by default, which finds 0.964 of the 10 nearest of
 # 11,415 Wikipedia lines (HNSW32, the same encoder), and 0.997 with 256, in 0.24 ms a query.
 FOLLOWED = 256
+# FAISS refines (RFlat) only the rows that it returns, which finds none that they lack: 0.66 of the
+# 10 nearest of 40,000 docstrings with IVF64,PQ48,RFlat; of 20 times as many 0.94, in 0.11 instead
+# of 0.09 ms a query, and of 100 times as many 0.94 too.
+REFINED = 20
 # Where an approximate index finds no more rows, FAISS fills up with this score and the number -1,
 # which may be the id of a row too.
 FILLER = np.finfo(np.float32).min
@@ -155,6 +159,9 @@ def _search_more(faiss: Any, index: Any) -> None:
     if clusters is not None and clusters.nprobe == 1:
         clusters.nprobe = max(LEAST_CLUSTERS, clusters.nlist // SHARE_OF_CLUSTERS)
     inner = faiss.downcast_index(index.index)  # of the map to the ids
+    if isinstance(inner, faiss.IndexRefine):
+        inner.k_factor = REFINED if inner.k_factor == 1 else inner.k_factor
+        inner = faiss.downcast_index(inner.base_index)
     if isinstance(inner, faiss.IndexPreTransform):
         inner = faiss.downcast_index(inner.index)
     if isinstance(inner, faiss.IndexHNSW) and inner.hnsw.efSearch == faiss.HNSW().efSearch:

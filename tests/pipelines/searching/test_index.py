@@ -173,7 +173,8 @@ def test_many_clusters_are_searched_unless_the_index_has_another_number(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("factory", "written"), [("HNSW16", 16), ("PCA8,HNSW16", 16), ("HNSW16", 9)]
+    ("factory", "written"),
+    [("HNSW16", 16), ("PCA8,HNSW16", 16), ("HNSW16", 9), ("HNSW16,RFlat", 16)],
 )
 def test_a_graph_is_followed_further_unless_the_index_has_another_number(
     tmp_path, folder, factory, written
@@ -182,6 +183,8 @@ def test_a_graph_is_followed_further_unless_the_index_has_another_number(
 
     def graph(index):
         inner = faiss.downcast_index(index.index)
+        if factory.endswith("RFlat"):
+            return faiss.downcast_index(inner.base_index)
         return faiss.downcast_index(inner.index) if factory.startswith("PCA") else inner
 
     index(folder, tmp_path / "i", IndexOptions(factory))
@@ -192,6 +195,20 @@ def test_a_graph_is_followed_further_unless_the_index_has_another_number(
     assert graph(OpenedIndex.open(tmp_path / "i").index).hnsw.efSearch == (
         256 if written == 16 else 9
     )
+
+
+@pytest.mark.parametrize(("written", "used"), [(1, 20), (3, 3)])
+def test_more_rows_are_refined_than_returned(tmp_path, folder, vectors, written, used):
+    import faiss
+
+    index(folder, tmp_path / "i", IndexOptions("SQ4,RFlat"))
+    file = str(tmp_path / "i" / "index.faiss")
+    changed = faiss.read_index(file)
+    faiss.downcast_index(changed.index).k_factor = written
+    faiss.write_index(changed, file)
+    opened = OpenedIndex.open(tmp_path / "i")
+    assert faiss.downcast_index(opened.index.index).k_factor == used
+    assert [len(hits) for hits in opened.nearest(vectors[:2], ROWS)] == [ROWS, ROWS]
 
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])
