@@ -23,6 +23,7 @@ from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
+from pipelines.recording.tracking import COMMIT, commit
 from pipelines.runtime.progress import say
 from pipelines.runtime.training_capacity import MAY_GROW
 from pipelines.storage.paths import SUBMITTED_FROM, absolute_store
@@ -156,7 +157,7 @@ def submit(job: Submission, server: JobServer) -> None:
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
         write_code(Path(folder))
-        variables = {**job.variables, SUBMITTED_FROM: os.getcwd()}
+        variables = {**job.variables, SUBMITTED_FROM: os.getcwd(), COMMIT: commit()}
         environment = {"working_dir": folder, "env_vars": variables}
         try:
             client.submit_job(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
-from cluster.server import JobServer
+from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.runtime import processes
@@ -110,6 +110,13 @@ def _recorded(cluster: LocalCluster) -> Iterator[None]:
     """
     known = running()
     if known is not None:
+        try:
+            JobServer(known.address).get("/api/version")
+        except NoAnswerError:
+            raise UserError(
+                f"the cluster at {known.address} has lost its head: remove what is left of it with "
+                "`cotbert cluster down`, then start a new one"
+            ) from None
         raise UserError(
             f"a cluster is up already, at {known.address}: use it, or stop it with "
             "`cotbert cluster down`"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import time
 from typing import Any
 
 from cluster.server import JobServer, NoAnswerError
 from cotbert_core.messages.redaction import redact
+from pipelines.runtime.ending import typed
 from pipelines.runtime.progress import print_output, say
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -74,11 +76,17 @@ def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[s
 
 def _answered(name: str, server: JobServer) -> dict[str, Any]:
     """Return the server's record of a job, once it answers; ConnectionError if it does not."""
-    limit = time.monotonic() + LOST_SECONDS
+    limit, waiting = time.monotonic() + LOST_SECONDS, False
     while True:
         try:
             return server.known_job(name)
         except NoAnswerError:
+            if not waiting:
+                waiting = True
+                say(
+                    f"the job server at {server.address} does not answer: waiting for up to "
+                    f"{LOST_SECONDS / 60:.0f} minutes"
+                )
             if time.monotonic() > limit:
                 raise ConnectionError(
                     f"the job server at {server.address} has not answered for "
@@ -102,11 +110,18 @@ def exit_status(name: str, job: dict[str, Any]) -> int:
 
 
 def reason(job: dict[str, Any]) -> str:
-    """Return why a job failed: its own last error line, else the last line of Ray's message."""
+    """Return why a job failed: its own last error line, else the signal that ended it, else the
+    last line of Ray's message."""
     lines = [line.strip() for line in (job.get("message") or "").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("cotbert: ")]
     if errors:
         return errors[-1].removeprefix("cotbert: ")
+    code = job.get("driver_exit_code") or 0
+    if code < 0:  # its last line is one of its progress
+        return (
+            f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory: "
+            "submit the same command again, which continues what can be continued"
+        )
     return (lines or ["see its log"])[-1]
 
 
@@ -143,4 +158,4 @@ def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
 
 def submit_command(what: str, name: str, server: JobServer) -> str:
     """Return the command that shows or stops a job. what: status, logs or stop."""
-    return f"cotbert submit --{what} {name} --address {server.address}"
+    return typed(("submit", f"--{what}", name, "--address", server.address))

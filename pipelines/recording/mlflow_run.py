@@ -14,8 +14,9 @@ from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.metric_names import accepted_name, model_name
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue, find_queues
-from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
+from pipelines.recording.store import Record, is_key, no_answer, now, send
 from pipelines.recording.upload_worker import UploadWorker
+from pipelines.runtime.ending import typed
 from pipelines.runtime.progress import say
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Run:
             self._uploads.flush()
             self._report_waiting(self._uploads.queue, final_folder)
         if self.lost:
-            say(f"warning: {self.lost} calls to MLflow failed; their records are lost")
+            say(f"warning: {self.lost} records for MLflow are lost")
 
     def _send(self, kind: str, **held: Any) -> None:
         if self.key is None:
@@ -149,7 +150,7 @@ class Run:
         if waiting := sum(one.waiting() for one in find_queues(queue.folder)):
             say(
                 f"warning: {waiting} records wait for MLflow: "
-                f"`cotbert track-sync {folder}` sends them"
+                f"`{typed(('track-sync', str(folder)))}` sends them"
             )
         if refused := queue.refused():
             say(f"warning: MLflow refused {len(refused)} records: {folder / REFUSED_FILE}")
@@ -168,8 +169,8 @@ def retried(call: Callable[[], Any]) -> Any:
             result = call()
             return True if result is None else result
         except Exception as error:  # a failure of the store must not end the job
-            why = reason(error)
+            why = no_answer(error)
             if attempt + 1 < RETRIES:
                 time.sleep(RETRY_SECONDS)
-    say(f"warning: MLflow at {shown_uri()} did not answer ({why})")
+    say(f"warning: {why}")
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,10 @@ SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SQLITE = "sqlite:///"
 SERVERS = ("http", "https", "databricks", "databricks-uc", "uc")
+# The cause in an error of urllib3, and the statuses of a wrong password or of too few rights.
+_CAUSE = re.compile(r"Caused by \w+\((.*)\)\)$", re.MULTILINE)
+_NOT_ADMITTED = re.compile(r"\berror code 40[13]\b")
+ERROR_TAG = "error"  # why a run ended, until it is continued
 # MLflow 3.17 refuses a folder of files as its store unless this is set.
 FOLDERS_ALLOWED = "MLFLOW_ALLOW_FILE_STORE"
 
@@ -97,6 +102,8 @@ def connect() -> Any:
     # MLflow sets its log levels when it is imported.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Its errors are raised too, and a job warns of them in a sentence.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     # MLflow prints a run's address, with its password, to standard output when the run ends.
     os.environ.setdefault(SILENT, "true")
     uri = tracking_uri()
@@ -202,6 +209,8 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
     match record["kind"]:
         case "reopen":
             client.update_run(run_id, status="RUNNING")
+            if ERROR_TAG in client.get_run(run_id).data.tags:
+                client.delete_tag(run_id, ERROR_TAG)
         case "params":
             client.log_batch(run_id, params=[Param(k, v) for k, v in record["values"].items()])
         case "tags":
@@ -276,6 +285,19 @@ def _log_model(client: Any, run_id: str, record: dict[str, Any]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error, without credentials."""
+    """Return the first line of an error, or of a connection that failed its cause, without
+    credentials."""
     text = redact(error).strip()
+    if cause := _CAUSE.search(text):  # of a dead or a hanging server: else cut off with the address
+        return cause[1].strip("'\"").rpartition(": ")[2][:200]
     return text.splitlines()[0][:200] if text else repr(error)
+
+
+def no_answer(error: BaseException) -> str:
+    """Return what is wrong with the store, in the words for a warning."""
+    if _NOT_ADMITTED.search(str(error)):
+        return (
+            f"MLflow at {shown_uri()} does not admit this user: check MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        )
+    return f"MLflow at {shown_uri()} did not answer ({reason(error)})"

@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import NAMED
 from pipelines.recording.offline_queue import OfflineQueue, find_queues
-from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
+from pipelines.recording.store import UnknownRunError, connect, is_key, no_answer, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import KEYS_FILE, QUEUE_FILES, RESULT_FILE, RUN_FILE
 
@@ -73,8 +73,8 @@ def check_sent(rows: list[Synced]) -> None:
     if last is not None and not isinstance(last, UnknownRunError):
         waiting = sum(row.waiting for row in rows)
         raise SyncError(
-            f"MLflow at {shown_uri()} did not answer ({reason(last)}); {waiting} records still "
-            "wait: give the same command again to send them"
+            f"{no_answer(last)}; {waiting} records still wait: give the same command again to "
+            "send them"
         )
     elsewhere = [row for row in rows if isinstance(row.error, UnknownRunError)]
     if elsewhere:

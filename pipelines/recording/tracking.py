@@ -7,6 +7,7 @@ the job's offline queue (pipelines.recording.offline_queue), or are lost if the 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.mlflow_run import Run, retried
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import (
+    ERROR_TAG,
     EXPERIMENT,
     Record,
     UnknownRunError,
@@ -40,6 +42,7 @@ from pipelines.storage.resumable_output import ResumableOutput
 
 __all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_uri"]
 
+COMMIT = "COTBERT_COMMIT"
 VERSIONED = ("cotbert", "ray", "torch", "transformers", "mlflow", "pyarrow", "numpy")
 # MLflow's own tags: a run's description, and its column "Source".
 DESCRIPTION_TAG, SOURCE_TAG = "mlflow.note.content", "mlflow.source.name"
@@ -86,7 +89,7 @@ def tracked_run(
     try:
         yield run
     except BaseException as error:
-        run.tags({"error": redact(error)[:500] or type(error).__name__})
+        run.tags({ERROR_TAG: redact(error)[:500] or type(error).__name__})
         run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     run.end("FINISHED", final_folder)
@@ -135,7 +138,12 @@ def end_lost_children(run_id: str) -> None:
 
 
 def commit() -> str:
-    """Return the commit of the running code, or 'released' outside a checkout or without git."""
+    """Return the commit of the running code, or 'released' outside a checkout or without git.
+
+    A submitted job has the code alone, and is given its commit.
+    """
+    if given := os.environ.get(COMMIT):
+        return given
     here = Path(__file__)
 
     def git(*words: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.reading.data_folder import UNTRACKED_FILE
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import Record, connect, reason, shown_uri
+from pipelines.recording.store import Record, connect, no_answer, send
 from pipelines.runtime.progress import say
 
 # With this pause a restarted server is found soon, and a server that is down only costs a refused
@@ -36,10 +36,29 @@ class UploadWorker:
         self._warned = False
 
     def send(self, record: Record) -> None:
-        """Add a record to the queue, then send all waiting records, except during a pause."""
-        self.queue.add(record)
+        """Add a record to the queue, then send all waiting records, except during a pause.
+
+        Raises OSError if the queue cannot be written and the store does not take the record either.
+        """
+        try:
+            self.queue.add(record)
+        except OSError:  # the disk is full
+            if self.queue.waiting() or not self._sent_alone(record):
+                raise
+            return
         if self._clock() >= self._next:
             self._deliver(SEND_SECONDS)
+
+    def _sent_alone(self, record: Record) -> bool:
+        """Send a record that is not in the queue; return whether the store has it."""
+        try:
+            self._client = self._client or connect()
+            run_id = self.queue.run_id_of(self._client, record["run"])
+            if run_id is not None:
+                send(self._client, run_id, record, self.queue.folder)
+            return run_id is not None
+        except Exception:  # the caller says that the record is lost
+            return False
 
     def flush(self) -> None:
         """Send all waiting records at the end of a job, even during a pause."""
@@ -52,7 +71,7 @@ class UploadWorker:
         if not self._warned:
             self._warned = True
             say(
-                f"warning: MLflow at {shown_uri()} did not answer ({reason(error)}); "
+                f"warning: {no_answer(error)}; "
                 f"{self.queue.folder / UNTRACKED_FILE} stores the records until it does"
             )
 

@@ -13,6 +13,7 @@ from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from pipelines.cli import _given as parse
 from pipelines.cli import main
+from pipelines.recording.tracking import COMMIT, commit
 from pipelines.runtime.training_capacity import MAY_GROW
 from pipelines.storage.paths import SUBMITTED_FROM
 
@@ -97,6 +98,7 @@ def test_what_of_the_environment_is_passed_on(own_place):
 def test_a_job_as_it_is_sent(own_place, monkeypatch):
     """To a cluster that grows."""
     monkeypatch.setenv("HF_TOKEN", "secret")
+    here = commit()
     with FakeServer(answers()) as fake:
         job = jobs.check(TRAIN, parse, JobServer(fake.url), "mine", ["A=b=c"], may_grow=True)
         unnamed = jobs.check(TRAIN, parse, JobServer(fake.url), None)
@@ -108,6 +110,8 @@ def test_a_job_as_it_is_sent(own_place, monkeypatch):
     variables = sent[0]["runtime_env"]["env_vars"]
     assert (variables["HF_TOKEN"], variables["A"]) == ("secret", "b=c")
     assert variables[SUBMITTED_FROM] == str(own_place)
+    monkeypatch.setenv(COMMIT, "abc")
+    assert commit() == "abc" != variables[COMMIT] == here
     assert variables[MAY_GROW] == "1"
     assert MAY_GROW not in unnamed.variables
     assert not any("secret" in note for note in job.notes)
@@ -135,7 +139,7 @@ def test_names_that_are_none(own_place, options, text):
     [
         ({"status": "SUCCEEDED", "driver_exit_code": 0}, 0, ""),
         ({"status": "FAILED", "driver_exit_code": 2, "message": "x\ncotbert: no"}, 2, "failed: no"),
-        ({"status": "FAILED", "driver_exit_code": -9, "message": "killed"}, 1, "failed: killed"),
+        ({"status": "FAILED", "driver_exit_code": -9, "message": "step 8"}, 1, "ended by SIGKILL"),
         ({"status": "FAILED", "message": None}, 1, "failed: see its log"),
         ({"status": "STOPPED", "driver_exit_code": None}, 1, "was stopped"),
     ],
@@ -162,7 +166,7 @@ class Broken:
     ("error", "status", "text"),
     [
         (RuntimeError("gone"), 2, "can be shown (gone); waiting for its end"),
-        (KeyboardInterrupt(), 130, "interrupted; the job continues: `cotbert submit --logs mine"),
+        (KeyboardInterrupt(), 130, "interrupted; the job continues: `"),
     ],
 )
 def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):
@@ -198,4 +202,4 @@ def test_a_lost_connection_to_a_running_job_is_tried_again(monkeypatch, capsys):
     monkeypatch.setattr(log_stream, "LOST_SECONDS", 0.0)
     assert log_stream.follow("mine", server) == 1
     message = capsys.readouterr().err
-    assert "; the job mine continues: `cotbert submit --logs mine --address http://the" in message
+    assert "cotbert submit --logs mine --address http://the" in message

@@ -10,6 +10,7 @@ import pytest
 
 from cluster import jobs, local, nodes
 from cluster.nodes import LocalCluster
+from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.cli import main
@@ -63,8 +64,12 @@ def test_numbers_of_nodes(own_place, capsys):
         assert not local.state_file().exists()
 
 
-def test_a_second_cluster_is_refused(sleepers, own_place, capsys):
+def test_a_second_cluster_is_refused(sleepers, own_place, monkeypatch, capsys):
     recorded(own_place, "mine")
+    assert main(["cluster", "up"]) == 2
+    lost = "the cluster at http://127.0.0.1:1234 has lost its head: remove what is left of it with"
+    assert lost in capsys.readouterr().err
+    monkeypatch.setattr(JobServer, "get", lambda server, path: {"ray_version": "2"})
     assert main(["cluster", "up"]) == 2
     assert "a cluster is up already, at http://127.0.0.1:1234" in capsys.readouterr().err
     assert jobs.find_address(None) == MADE["address"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from pipelines.recording import mlflow_run, tracking
 from pipelines.recording.artifacts import RefusedError
+from pipelines.recording.store import no_answer
 from pipelines.recording.tracking import EXPERIMENT, Run, tracked_run
 from pipelines.storage.output_folder import RUN_FILE
 
@@ -204,9 +207,52 @@ def test_a_run_whose_job_raises_says_so(own_store, error, status, text):
     assert (found.info.status, found.data.tags["error"]) == (status, text)
 
 
+def test_a_run_that_is_continued_has_no_error(own_store, tmp_path):
+    with pytest.raises(KeyboardInterrupt), tracked_run("train", {}, home=tmp_path) as first:
+        raise KeyboardInterrupt
+    assert "error" in own_store.get_run(first.id).data.tags
+    with tracked_run("train", {}, home=tmp_path) as again:
+        assert "error" not in own_store.get_run(again.id).data.tags
+    assert again.id == first.id
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        ("NewConnectionError(\"HTTPConnection(host='a', port=1): Failed to establish a new "
+         "connection: [Errno 111] Connection refused\")", r"\[Errno 111\] Connection refused"),
+        ("ReadTimeoutError(\"HTTPConnectionPool(host='a', port=1): Read timed out. (read "
+         "timeout=10)\")", r"Read timed out\. \(read timeout=10\)"),
+        ("ResponseError('too many 500 error responses')", "too many 500 error responses"),
+    ],
+)  # fmt: skip
+def test_a_connections_cause_is_named(cause, text):
+    url = "/api/2.0/mlflow/runs/log-batch" * 9
+    error = OSError(f"HTTPConnectionPool: Max retries exceeded with url: {url} (Caused by {cause})")
+    assert re.fullmatch(rf"MLflow at sqlite:.* did not answer \({text}\)", no_answer(error))
+
+
+def test_a_user_without_rights_is_told_so():
+    error = OSError("API request failed with error code 401 != 200. Response body: 'You are not'")
+    assert "does not admit this user: check MLFLOW_TRACKING_USERNAME" in no_answer(error)
+
+
+def test_a_database_that_cannot_be_written_is_one_sentence(own_store, tmp_path, capfd):
+    with tracked_run("train", {}) as run:
+        engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE params")
+        run.params({"a": 1})
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1] == "warning: 2 records for MLflow are lost"
+    assert "Traceback" not in printed.err
+    assert "ERROR" not in printed.err
+
+
 def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, capsys):
     failing_job(ValueError("the job's own"), Breaking())
-    assert "2 calls to MLflow failed" in capsys.readouterr().err
+    assert "2 records for MLflow are lost" in capsys.readouterr().err
 
 
 def test_an_unreachable_server_is_a_warning(monkeypatch, capsys):
@@ -245,7 +291,7 @@ def test_a_store_that_breaks_half_way_is_a_warning_with_a_count(own_store, tmp_p
         run.metrics({"loss": 0.5}, step=2)
         run.artifact(tmp_path)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "warning: 3 calls to MLflow failed; their records are lost"
+    assert lines[-1] == "warning: 3 records for MLflow are lost"
     assert all(line.startswith("warning: MLflow at sqlite:///") for line in lines[:-1])
     assert len(own_store.get_metric_history(run.id, "loss")) == 1
 

@@ -46,7 +46,7 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
         server.kill()
         message = driver.communicate(timeout=560)[1]
     assert driver.returncode == 0, message
-    assert f"`cotbert track-sync {output}` sends them" in message
+    assert f"cotbert track-sync {output}` sends them" in message
     result = read_json(output / "result.json")
     assert [row["status"] for row in result["trials"]] == ["finished"] * 2
     assert main(["track-sync", str(output)]) == 1  # the server is still away
