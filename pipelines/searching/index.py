@@ -7,6 +7,7 @@ It gets its name when it is complete.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipelines.embedding.digests import unchanged_ids
 from pipelines.embedding.embeddings import Embeddings
 from pipelines.searching import faiss_index
 from pipelines.searching.index_update import extend, open_for_update
-from pipelines.searching.options import IndexOptions
+from pipelines.searching.options import FACTORY, IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
@@ -35,7 +36,9 @@ def index(
     opened = Embeddings.open(embeddings)
     started = time.monotonic()
     old, change = None, dict[str, int]()
-    if update is not None:
+    if update is None:
+        options = replace(options, factory=options.factory or FACTORY)
+    else:
         if options != IndexOptions():
             raise UserError(
                 f"--update takes the options of {str(update)!r}, and others are given: leave "

@@ -105,18 +105,22 @@ class SearchOptions:
                 raise UserError(f"query {number} is {text!r}, which is not UTF-8: give valid text")
 
 
+FACTORY = "Flat"
+
+
 @dataclass(frozen=True)
 class IndexOptions:
     """The FAISS index to write. FAISS wants 39 to 256 sampled rows per cluster."""
 
     factory: Annotated[
-        str,
+        str | None,
         Option(
             "build the index that this FAISS factory string describes, e.g. IVF1024,Flat or HNSW32",
             "STRING",
             group=OUTPUT,
+            default=FACTORY,
         ),
-    ] = "Flat"
+    ] = None
     sample: Annotated[
         int, Option("train the index on a sample of this many rows", "N", group=OUTPUT, unit="rows")
     ] = 100_000
@@ -125,7 +129,7 @@ class IndexOptions:
     def __post_init__(self) -> None:
         at_least(self, 1, "sample")
         at_least(self, 0, "seed")
-        if "IDMap" in self.factory:
+        if "IDMap" in (self.factory or ""):
             raise UserError(
                 f"factory is {self.factory!r}: leave IDMap out, every index stores the ids"
             )

@@ -144,6 +144,7 @@ def test_other_vectors_and_options_are_refused(tmp_path, texts):
     by_int8 = embeddings(tmp_path / "v4", texts, computed_in="int8")
     refused(by_int8, r"another computed_in \(None, here 'int8'\): index all rows")
     refused(old, r"takes the options of .* leave --factory", IndexOptions("HNSW16"))
+    refused(old, r"takes the options of .* leave --factory", IndexOptions("Flat"))
     refused(twice, "twice' have the id 7 2 times: an update needs ids that")
     refused(bare, "v3' have no digests/, by which an update sees")
     change_manifest(old, x=1)
