@@ -62,8 +62,9 @@ def _tracked(
         "entries": ",".join(comparison.entries),
         "corpus": str(corpus.path),
         "seeds": ",".join(map(str, comparison.seeds)),
-        "tasks": ",".join(comparison.tasks.sts) if comparison.tasks else "",
     }
+    if comparison.tasks:
+        params["tasks"] = ",".join(comparison.tasks.sts)
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
     about = f"Compares {names} on one budget, each training with {seeds} seed{'s' * (seeds > 1)}."
     with (
