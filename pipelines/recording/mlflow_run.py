@@ -14,7 +14,8 @@ from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.metric_names import accepted_name, model_name
 from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue, find_queues
-from pipelines.recording.store import Record, is_key, no_answer, now, send
+from pipelines.recording.records import Record, is_key, now, send
+from pipelines.recording.store import no_answer
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.ending import typed
 from pipelines.runtime.progress import say

@@ -18,7 +18,7 @@ from typing import Any
 from cotbert_core.files import read_json, write_json, write_text
 from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording.artifacts import RefusedError
-from pipelines.recording.store import Record, create_run, is_key, send
+from pipelines.recording.records import Record, create_run, is_key, send
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import KEYS_FILE, RESULT_FILE, RUN_FILE
 

@@ -11,7 +11,8 @@ from cotbert_core.errors import UserError
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import NAMED
 from pipelines.recording.offline_queue import OfflineQueue, find_queues
-from pipelines.recording.store import UnknownRunError, connect, is_key, no_answer, shown_uri
+from pipelines.recording.records import UnknownRunError, is_key
+from pipelines.recording.store import connect, no_answer, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import KEYS_FILE, QUEUE_FILES, RESULT_FILE, RUN_FILE
 

@@ -22,20 +22,18 @@ from cotbert_core.messages.redaction import redact
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.mlflow_run import Run, retried
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import (
+from pipelines.recording.records import (
     ERROR_TAG,
     EXPERIMENT,
     Record,
     UnknownRunError,
-    connect,
     create_record,
     create_run,
     is_key,
     now,
     send,
-    shown_uri,
-    tracking_uri,
 )
+from pipelines.recording.store import connect, shown_uri, tracking_uri
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.storage.output_folder import RUN_FILE, earlier_run
 from pipelines.storage.resumable_output import ResumableOutput

@@ -8,7 +8,8 @@ from typing import Any
 
 from pipelines.reading.data_folder import UNTRACKED_FILE
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import Record, connect, no_answer, send
+from pipelines.recording.records import Record, send
+from pipelines.recording.store import connect, no_answer
 from pipelines.runtime.progress import say
 
 # With this pause a restarted server is found soon, and a server that is down only costs a refused

@@ -9,7 +9,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pipelines.recording.artifacts import RefusedError
-from pipelines.recording.store import send
+from pipelines.recording.records import send
 from pipelines.recording.tracking import DESCRIPTION_TAG, tracked_run
 
 

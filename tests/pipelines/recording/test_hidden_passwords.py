@@ -24,10 +24,11 @@ from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording import mlflow_run
+from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.registry import register
-from pipelines.recording.store import SILENT, RefusedError, reason
+from pipelines.recording.store import SILENT, reason
 from pipelines.recording.tracking import Run, end_run, tracked_run
 from pipelines.storage.resumable_output import resumable_output
 from pipelines.tuning.trial import Sweep, one_line

@@ -14,7 +14,7 @@ from cotbert_core.files import read_json, write_json
 from pipelines.reading.data_folder import REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording import offline_queue, tracking, upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import KEY_TAG, create_record
+from pipelines.recording.records import KEY_TAG, create_record
 from pipelines.recording.tracking import Run, tracked_run
 from pipelines.recording.upload_worker import PAUSE_SECONDS, UploadWorker
 from pipelines.storage.output_folder import KEYS_FILE

@@ -13,7 +13,7 @@ from pipelines.cli import main
 from pipelines.reading.data_folder import UNTRACKED_FILE
 from pipelines.recording import upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import create_record
+from pipelines.recording.records import create_record
 from pipelines.recording.tracking import tracked_run
 
 STEPS = 40
