@@ -436,8 +436,8 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     with pytest.raises(UserError, match=r"bad' has no \{sentence\}: put it where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
-    for name in ("latin", "none"):
-        with pytest.raises(UserError, match=f"{name}' cannot be read"):
+    for name, fault in (("latin", "is not UTF-8"), ("none", "cannot be read")):
+        with pytest.raises(UserError, match=f"{name}' {fault}"):
             read_prompt(tmp_path / name)
 
 
