@@ -22,7 +22,7 @@ import regex
 from cotbert_core.errors import UserError
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.encodings import HEAD_BYTES, MARK, wide_encoding
+from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encoding
 from pipelines.reading.locations import is_hidden, leading_out, suffixes
 from pipelines.runtime.progress import say, say_once
 
@@ -76,14 +76,19 @@ def key(text: str) -> bytes | None:
     return hashlib.blake2b(letters.encode(), digest_size=8).digest() if letters else None
 
 
-def read_exclusion(inputs: Sequence[str], delimiter: str | None = None) -> Exclusion:
+def read_exclusion(
+    inputs: Sequence[str], delimiter: str | None = None, encoding: str | None = None
+) -> Exclusion:
     """Return the exclusion of the sentences in files and folders; UserError if there are none.
 
-    delimiter: a further one at which `_cells` splits csv files.
+    delimiter: a further one at which `_cells` splits csv files. encoding: of the files that are not
+    UTF-8.
     """
     keys: set[bytes] = set()
     for item in inputs:
-        found = {k for path in _files(item) for k in map(key, _sentences(path, delimiter)) if k}
+        found = {
+            k for path in _files(item) for k in map(key, _sentences(path, delimiter, encoding)) if k
+        }
         if not found:
             raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found
@@ -119,13 +124,15 @@ def _files(item: str) -> list[Path]:
     return [path]
 
 
-def _sentences(path: Path, delimiter: str | None) -> Iterator[str]:
+def _sentences(path: Path, delimiter: str | None, encoding: str | None) -> Iterator[str]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(
             f"--exclude {str(path)!r} cannot be read ({error.strerror}): change its permissions"
         ) from None
+    if encoding and (wide_encoding(content[:HEAD_BYTES]) or not is_utf8(content)):
+        content = b"".join(as_utf8([content], encoding))
     if found := wide_encoding(content[:HEAD_BYTES]):
         raise UserError(
             f"--exclude {str(path)!r} is {found.upper()}: convert it to UTF-8, e.g. with "

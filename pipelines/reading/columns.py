@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +15,7 @@ from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import DELIMITERS, NAMES, WORDS, other_delimiter
+from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import COMPRESSIBLE, KINDS, kind_of
 from pipelines.reading.line_reader import json_objects
 from pipelines.reading.read_plan import KEEP, ReadPlan
@@ -99,11 +101,29 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
             f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r} (an option of prepare, "
             "embed, adapt, the training commands and evaluate --labelled)"
         )
+    _check_writing(name, missing[0], found)
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"
     if plan.texts == TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
+
+
+def _check_writing(name: str, column: str, found: Sequence[str]) -> None:
+    """Raise UserError for a header that is not UTF-8, or a column that only looks like the named
+    one."""
+    raw = ",".join(found).encode("utf-8", "surrogateescape")
+    if guess := guess_encoding([raw]):
+        raise UserError(
+            f"the header of {name!r} is not UTF-8 (perhaps {guess.example!r}): give --encoding "
+            f"{guess.encoding or 'NAME'}"
+        )
+    for one in found:
+        if unicodedata.normalize("NFC", one).strip() == unicodedata.normalize("NFC", column):
+            raise UserError(
+                f"{name!r} has no column {column!r} but {one!a}, with blanks around it or its "
+                "accents as characters of their own: rename it in the file"
+            )
 
 
 # The options of reading that concern some formats alone.

@@ -37,11 +37,13 @@ _IS_QUOTE, _IS_QUOTE_TEXT = re.compile(_QUOTE.encode()), re.compile(_QUOTE)
 _WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
 _NO_BLANK = regex.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}])|[\u00ad\u2010]\n(?=\p{{Ll}})")
 # A line that ends a sentence, perhaps in quotes or brackets.
-_ENDS = re.compile(rb"[.?!:;][\"')\]*_`]*\s*$")
-# The first word of a line that continues a sentence.
-_LOWER = re.compile(rb"\s*([a-z]\S*)")
-_BLANK = re.compile(rb"\n\s*\n")
-_SENTENCE_END = re.compile(rb"[.?!][\"')\]]*(?:\s|$)")
+_ENDS = regex.compile(r"[\p{SB=ATerm}\p{SB=STerm}:;\u2026\u061b\uff1a\uff1b][\p{SB=Close}*_`]*\s*$")
+# The first word of a line that continues a sentence; in Chinese and Japanese a character.
+_LOWER = regex.compile(rf"\s*([{_WIDE}]|[\p{{Ll}}\p{{Lo}}]\S*)")
+_BLANK = re.compile(r"\n\s*\n")
+_SENTENCE_END = regex.compile(
+    r"[\u3002\uff01\uff1f]|[\p{SB=ATerm}\p{SB=STerm}]\p{SB=Close}*(?:\s|$)"
+)
 # Lines look wrapped if at least this share of them, and this many, continue the sentence of the
 # line before.
 LEAST_SHARE, LEAST_LINES = 0.3, 3
@@ -132,8 +134,8 @@ def looks_wrapped(head: bytes) -> bool:
     next blank line. So a list of queries in lower case does not look wrapped.
     """
     pairs = continued = ends = 0
-    for block in _BLANK.split(head):
-        lines = block.splitlines()
+    for block in _BLANK.split(head.decode("utf-8", "ignore")):
+        lines = [line for line in block.split("\n") if line]
         width = max(map(len, lines), default=0)
         ends += sum(_SENTENCE_END.search(line) is not None for line in lines)
         for line, following in pairwise(lines):

@@ -100,6 +100,17 @@ def test_a_script_without_blanks_between_words_is_text(tmp_path):
     assert keys == {key(text) for text in ("1", "两只狗在跑", "two dogs run")}
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "utf-8"])
+def test_sentences_in_the_encoding_of_the_input(tmp_path, capsys, encoding):
+    """Beside a file in UTF-8, which is read as that."""
+    texts = {"a.txt": ("两只狗在跑。", encoding), "b.txt": ("她在唱歌。", "utf-8")}
+    for name, (text, written) in texts.items():
+        (tmp_path / name).write_text(f"{text}\nTwo dogs", encoding=written)
+    found = read_exclusion([str(tmp_path)], None, encoding).keys
+    assert found == {key(text) for text in ("两只狗在跑", "她在唱歌", "two dogs")}
+    assert capsys.readouterr().err == ""
+
+
 def test_only_a_line_break_ends_a_sentence(tmp_path):
     """As in a corpus: U+2028 and the like are white space in a sentence."""
     for ending in ("txt", "csv"):

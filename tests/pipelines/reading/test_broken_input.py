@@ -108,6 +108,13 @@ TOLD = {
     "a name in the header twice": ("a.csv", b"text,n,text\none,1,two\n",
                                    r"has 2 columns 'text': rename them"),
     "an empty csv": ("a.csv", b"", "has no column 'text': it has none"),
+    "a header that is not UTF-8": (
+        "a.csv", "Größe,n\nzwölf,1\n".encode("latin-1"),
+        r"the header of .*a\.csv' is not UTF-8 \(perhaps 'Größe,n'\): give --encoding latin-1",
+    ),
+    "a name in the header with a blank": (
+        "a.csv", b"text ,n\none,1\n", r"has no column 'text' but 'text ', with blanks around it or",
+    ),
     "a csv without a header": ("a.csv", b"Two dogs run\n", "has no column 'text': it has Two dogs"),
     "Parquet cut short": ("a.parquet", parquet(text=["one"])[:-20], "is not a whole Parquet file"),
     "Parquet by its name alone": ("a.parquet", PLENTY, "is not a whole Parquet file"),

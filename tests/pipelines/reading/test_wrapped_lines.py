@@ -154,6 +154,15 @@ def test_input_without_a_text_file_is_refused(tmp_path):
         plan([str(tmp_path / "a.csv")], wrapped=True)
 
 
+RUSSIAN = (
+    "Сегодня утром мы вышли из дома раньше обычного, потому что поезд уходил в шесть часов. "
+    "Дорога до станции заняла почти сорок минут, и снег скрипел под ногами всю дорогу. "
+)
+ARABIC = "ذهب الولد إلى المدرسة في الصباح الباكر ثم عاد إلى البيت مع أصدقائه قبل غروب الشمس. "
+CHINESE = (
+    "今天早上我们比平时更早离开家因为火车六点就要出发。去车站的路走了将近四十分钟一路上都在下雪。"
+)
+CHINESE_LINES = [CHINESE[at : at + 18] for at in range(0, len(CHINESE), 18)]
 WRAPPED = "\n\n".join(textwrap.fill(" ".join(SENTENCES), 50) for _ in range(3))
 
 
@@ -162,6 +171,11 @@ WRAPPED = "\n\n".join(textwrap.fill(" ".join(SENTENCES), 50) for _ in range(3))
     [
         (WRAPPED, True),
         (WRAPPED.replace("\n", "\r\n"), True),
+        (textwrap.fill(RUSSIAN * 6, 60), True),
+        (textwrap.fill(ARABIC * 6, 40), True),
+        ("\n\n".join(["\n".join(CHINESE_LINES)] * 4), True),
+        ("\n".join([*RUSSIAN.split(". "), *ARABIC.split(". ")] * 9), False),
+        (CHINESE.replace("。", "。\n") * 9, False),
         ("\n".join(SENTENCES * 3), False),
         ("\n".join(text.lower() + " ." for text in SENTENCES * 3), False),
         ("two dogs run\n" * 50, False),
@@ -175,6 +189,11 @@ WRAPPED = "\n\n".join(textwrap.fill(" ".join(SENTENCES), 50) for _ in range(3))
     ids=[
         "wrapped",
         "carriage returns",
+        "Russian",
+        "Arabic",
+        "Chinese",
+        "lines of Russian and Arabic",
+        "lines of Chinese",
         "lines",
         "lower case",
         "equal lines",
