@@ -18,6 +18,7 @@ ENCODINGS = (
     *("latin-1", "cp1252", "cp1250", "cp1251", "koi8-r", "cp1253"),
     *("shift_jis", "euc_jp", "euc_kr", "gb18030", "big5"),
 )
+SIMILAR = ENCODINGS[:3]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def guess_encoding(lines: Iterable[bytes | None]) -> Guess | None:
     if not bad:
         return None
     encoding = _likeliest(b"\n".join(bad))
-    return Guess(encoding, _example(bad[0], encoding), mixed)
+    return Guess(encoding, _example(_telling(bad, encoding), encoding), mixed)
 
 
 def _likeliest(text: bytes) -> str | None:
@@ -68,6 +69,18 @@ def _likeliest(text: bytes) -> str | None:
         for name in match.could_be_from_charset
     }
     return next((name for name in ENCODINGS if name.replace("-", "_") in likely), None)
+
+
+def _telling(lines: list[bytes], encoding: str | None) -> bytes:
+    """Return a line that shows whether the guess is right: in Portuguese `n\u00e3o` of latin-1 is
+    `n\u0103o` in cp1250, and most other letters are the same."""
+    others = [other for other in SIMILAR if encoding in SIMILAR and other != encoding]
+
+    def tells(line: bytes) -> bool:
+        guessed = line.decode(encoding or "ascii", "replace")
+        return any(line.decode(other, "replace") != guessed for other in others)
+
+    return next(filter(tells, lines), lines[0])
 
 
 def _example(line: bytes, encoding: str | None) -> str:

@@ -28,7 +28,13 @@ def test_what_text_is_in_is_named(text, encoding):
     guess = guess_encoding(text.encode(encoding).split(b"\n"))
     assert guess.encoding == encoding
     assert not guess.mixed
-    assert guess.example[-12:] in text.split("\n")[0]
+    assert guess.example[-12:] in text
+
+
+def test_the_example_is_a_line_that_tells_similar_encodings_apart():
+    """`ã` of latin-1 is `ă` in cp1250, and `ç` is the same in both."""
+    guess = guess_encoding([text.encode("latin-1") for text in ("uma cabeça", "isto não", "mão")])
+    assert guess.example in ("isto não", "isto năo")
 
 
 def test_nothing_is_named_for_noise_and_for_utf8():
