@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from cluster.server import JobServer, NoAnswerError
+from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact
 from pipelines.runtime.ending import typed
 from pipelines.runtime.progress import print_output, say
@@ -17,6 +18,10 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 POLL_SECONDS, STOP_SECONDS = 0.2, 60.0
 # Time in which a lost connection, such as a `kubectl port-forward`, may come back.
 LOST_SECONDS = 300.0
+_UNKNOWN = (
+    "whether the job {name} continues is not known: once the server answers, `{status}` tells; if "
+    "the cluster's head was lost, the job ended, and the same command continues it on a new cluster"
+)
 # Colours and carriage returns in Ray's lines, which are removed rather than escaped.
 _COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 
@@ -32,14 +37,23 @@ def follow(name: str, server: JobServer) -> int:
         _show(name, server, ended)
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"the job continues: `{submit_command('logs', name, server)}` shows its output again, "
-            f"`{submit_command('stop', name, server)}` stops it"
-        ) from None
+        raise KeyboardInterrupt(_left_alone(name, server)) from None
     except ConnectionError as error:
         say(f"cotbert: {error}")
         return 1
     return exit_status(name, job)
+
+
+def _left_alone(name: str, server: JobServer) -> str:
+    """Return what becomes of a job that is no longer followed."""
+    try:
+        server.known_job(name)
+    except UserError:
+        return _UNKNOWN.format(name=name, status=submit_command("status", name, server))
+    return (
+        f"the job continues: `{submit_command('logs', name, server)}` shows its output again, "
+        f"`{submit_command('stop', name, server)}` stops it"
+    )
 
 
 def _show(name: str, server: JobServer, ended: bool) -> None:
@@ -90,8 +104,8 @@ def _answered(name: str, server: JobServer) -> dict[str, Any]:
             if time.monotonic() > limit:
                 raise ConnectionError(
                     f"the job server at {server.address} has not answered for "
-                    f"{LOST_SECONDS / 60:.0f} minutes; the job {name} continues: "
-                    f"`{submit_command('logs', name, server)}` shows its output again"
+                    f"{LOST_SECONDS / 60:.0f} minutes; "
+                    + _UNKNOWN.format(name=name, status=submit_command("status", name, server))
                 ) from None
         time.sleep(POLL_SECONDS)
 

@@ -21,9 +21,9 @@ from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.labelled_texts import read_labelled
 from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
-from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.options import READING, EvaluateOptions
 from pipelines.evaluating.scoring import Scored, add_held_out, add_labelled, add_pairs
-from pipelines.evaluating.transforms import sample_name
+from pipelines.evaluating.transforms import sample_file, sample_name
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -105,11 +105,13 @@ def read_evaluation_data(
             f"senteval is {str(folder)!r} and tasks is {options.tasks!r}, none of which is in that "
             "folder: leave --senteval out, or name tasks of it too"
         )
-    if options.encoding and options.labelled is None and sample_name(options) is None:
-        raise UserError(
-            f"encoding is {options.encoding!r} and concerns --labelled, --whiten, --rank and "
-            "--flow: give one of them, or leave it out"
-        )
+    sample = sample_file(options)
+    for name in READING:
+        if (given := getattr(options, name)) and options.labelled is None and not sample:
+            raise UserError(
+                f"{name} is {given!r} and concerns the files of --labelled, --whiten, --rank and "
+                "--flow: give one of them, or leave it out"
+            )
     if mteb and sample_name(options) is not None:
         raise UserError(
             "MTEB's tasks cannot be whitened, ranked or mapped by a flow: leave --whiten, --rank, "
@@ -120,7 +122,7 @@ def read_evaluation_data(
     if options.corpus is not None:
         held_out = read_held_out(options.corpus, "test")
         dev = read_held_out(options.corpus, "dev", least=0)
-    labelled = labelled or read_labelled(options)
+    labelled = labelled or read_labelled(options, also=sample)
     others = (tasks, mteb, held_out, labelled)
     use_pairs = options.pairs is not None or not any(others)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}

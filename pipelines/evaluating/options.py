@@ -27,8 +27,8 @@ SAMPLE = (
     "the sentences of this text file, folder or corpus, or of the scored tasks (the word tasks)"
 )
 LABEL_COLUMN = "label"
-# The options that only concern labelled texts.
-LABELLED_ALONE = ("label_column", "text_column", "delimiter", "clean")
+# The options that only concern labelled texts, and those that also concern a sample's file.
+LABELLED_ALONE, READING = ("label_column", "clean"), ("text_column", "encoding", "delimiter")
 LABELLED = Option(
     "score how often the text nearest to another has the same label, in this csv, tsv, jsonl or "
     "parquet file or folder",
@@ -177,8 +177,8 @@ class EvaluateOptions:
         str | None,
         replace(
             shared.TEXT_COLUMN,
-            help="read the texts from this column of --labelled; several, e.g. title,body, are "
-            "joined to one text",
+            help="read the texts of --labelled, --whiten, --rank and --flow from this column; "
+            "several, e.g. title,body, are joined to one text",
             group=SCORES,
             default="text",
         ),

@@ -28,12 +28,20 @@ def sample_name(options: EvaluateOptions) -> str | None:
     return next((getattr(options, name) for name in given_transforms(options)), None)
 
 
+def sample_file(options: EvaluateOptions) -> tuple[str, ...]:
+    """Return the input that the sample is read from, if it is not the scored sentences."""
+    name = sample_name(options)
+    return () if name in (None, TASKS) else (name,)
+
+
 def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
     """Return the distinct sentences of the sample, None without one. sentences: the scored ones."""
     name = sample_name(options)
     if name is None or name == TASKS:
         return None if name is None else list(sentences)
-    texts = read_texts(name, encoding=options.encoding)
+    also = () if options.labelled is None else (options.labelled,)
+    column = options.text_column or "text"
+    texts = read_texts(name, column, options.encoding, options.delimiter, also)
     if texts.dropped:
         say(f"warning: {name}: {texts.read} rows read, dropped: {reasons_of(texts.dropped)}")
     return list(dict.fromkeys(texts.sentences))

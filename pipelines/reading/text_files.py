@@ -6,7 +6,7 @@ It is for jobs that read text once and need no cluster; pipelines.preparing.prep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +34,20 @@ class PlainTexts:
     dropped: dict[str, int]
 
 
-def read_texts(corpus: str, text_column: str = "text", encoding: str | None = None) -> PlainTexts:
+def read_texts(
+    corpus: str,
+    text_column: str = "text",
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    also: Sequence[str] = (),
+) -> PlainTexts:
     """Return all sentences of a file, folder, glob or docstrings:PACKAGE.
 
-    Raises UserError if there are none, or more than MOST_CHARACTERS. Shows a warning for each file
-    that loses rows.
+    also: further input that is read with the same options. Raises UserError if there are none, or
+    more than MOST_CHARACTERS. Shows a warning for each file that loses rows.
     """
-    plan = sources.plan([corpus], text_column, encoding=encoding)
-    check_reading(plan)
+    plan = sources.plan([corpus], text_column, encoding=encoding, delimiter=delimiter)
+    check_reading(plan, also)
     sentences: list[str] = []
     read, characters, dropped = 0, 0, Counter[str]()
     for piece in read_pieces(plan):

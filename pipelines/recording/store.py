@@ -30,6 +30,7 @@ SQLITE = "sqlite:///"
 SERVERS = ("http", "https", "databricks", "databricks-uc", "uc")
 # The cause in an error of urllib3, and the statuses of a wrong password or of too few rights.
 _CAUSE = re.compile(r"Caused by \w+\((.*)\)\)$", re.MULTILINE)
+_SSL_CAUSE = re.compile(r"SSL\w*\(\d+, '(.*)'\)")
 _NOT_ADMITTED = re.compile(r"\berror code 40[13]\b")
 # MLflow 3.17 refuses a folder of files as its store unless this is set.
 FOLDERS_ALLOWED = "MLFLOW_ALLOW_FILE_STORE"
@@ -122,6 +123,8 @@ def reason(error: BaseException) -> str:
     credentials."""
     text = redact(error).strip()
     if cause := _CAUSE.search(text):  # of a dead or a hanging server: else cut off with the address
+        if of_ssl := _SSL_CAUSE.search(cause[1]):
+            return of_ssl[1][:200]
         return cause[1].strip("'\"").rpartition(": ")[2][:200]
     return text.splitlines()[0][:200] if text else repr(error)
 
@@ -129,8 +132,8 @@ def reason(error: BaseException) -> str:
 def no_answer(error: BaseException) -> str:
     """Return what is wrong with the store, in the words for a warning."""
     if _NOT_ADMITTED.search(str(error)):
-        return (
-            f"MLflow at {shown_uri()} does not admit this user: check MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        )
+        place = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        if "@" in tracking_uri():
+            place = "the user and password in MLFLOW_TRACKING_URI"
+        return f"MLflow at {shown_uri()} does not admit this user: check {place}"
     return f"MLflow at {shown_uri()} did not answer ({reason(error)})"

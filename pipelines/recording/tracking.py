@@ -35,6 +35,7 @@ from pipelines.recording.records import (
 )
 from pipelines.recording.store import connect, shown_uri, tracking_uri
 from pipelines.recording.upload_worker import UploadWorker
+from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RUN_FILE, earlier_run
 from pipelines.storage.resumable_output import ResumableOutput
 
@@ -77,7 +78,10 @@ def tracked_run(
         run = _begin(create, run_id, OfflineQueue(queue_folder))
     else:
         create["parent"] = None if is_key(parent) else parent  # not in the store yet
-        run = Run(*(retried(lambda: _open(create, run_id)) or (None, None)))
+        opened = retried(lambda: _open(create, run_id))
+        if opened is None:
+            say("warning: MLflow has no record of this job")
+        run = Run(*(opened or (None, None)))
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")
     # MLflow refuses to change a param, and the folder of a resumed job may have been moved.
@@ -87,8 +91,10 @@ def tracked_run(
     try:
         yield run
     except BaseException as error:
-        run.tags({ERROR_TAG: redact(error)[:500] or type(error).__name__})
-        run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        killed = isinstance(error, KeyboardInterrupt)  # its text is advice to the user
+        why = "interrupted" if killed else redact(error)[:500] or type(error).__name__
+        run.tags({ERROR_TAG: why})
+        run.end("KILLED" if killed else "FAILED")
         raise
     run.end("FINISHED", final_folder)
 

@@ -153,8 +153,12 @@ def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
 
 
 def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
+    """Return what all trials share: the settings, and the options of the sweep."""
     stopping = vars(options.stopping) if options.stopping else {}
+    first, *others = map(flatten, plan.possible)
+    shared = {k: v for k, v in first.items() if k != SEED and all(o.get(k) == v for o in others)}
     return {
+        **shared,
         "space": options.space.name,
         "recipe": options.recipe,
         "trials": options.trials,

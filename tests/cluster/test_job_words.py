@@ -202,4 +202,5 @@ def test_a_lost_connection_to_a_running_job_is_tried_again(monkeypatch, capsys):
     monkeypatch.setattr(log_stream, "LOST_SECONDS", 0.0)
     assert log_stream.follow("mine", server) == 1
     message = capsys.readouterr().err
-    assert "cotbert submit --logs mine --address http://the" in message
+    assert "whether the job mine continues is not known: once the server answers, `" in message
+    assert "cotbert submit --status mine --address http://there` tells" in message

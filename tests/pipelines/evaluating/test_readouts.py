@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -27,7 +28,7 @@ from cotbert_core.readouts import (
 from pipelines.cli import main
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout
-from pipelines.evaluating.transforms import Remembered
+from pipelines.evaluating.transforms import Remembered, sample_sentences
 
 
 def scores_of(result):
@@ -231,3 +232,21 @@ def test_real_biases_and_whitening_on_sts_b(unrecorded, tmp_path, shared):
     assert white > biased + 5
     with pytest.raises(UserError, match="'all-MiniLM-L6-v2' has no masked-language-model head"):
         evaluate(EvaluateOptions(MINILM, pairs=path, readout="top-tokens"))
+
+
+@pytest.mark.parametrize("labelled", [None, "labels.csv"])
+def test_a_sample_is_read_like_labelled_texts(tmp_path, labelled):
+    """Also a text file, which has no columns, beside labelled texts that have."""
+    rows = "Überschrift;body\nOne;Größe\nTwo;Länge\nThree;Größe\n"
+    (tmp_path / "s.csv").write_text(rows, encoding="latin-1")
+    how = {"text_column": "body", "delimiter": ";", "encoding": "latin-1", "labelled": labelled}
+    options = EvaluateOptions("m", whiten=str(tmp_path / "s.csv"), **how)
+    assert sample_sentences(options, ["scored"]) == ["Größe", "Länge"]
+    assert sample_sentences(replace(options, whiten="tasks"), ["scored"]) == ["scored"]
+    (tmp_path / "s.txt").write_text("Größe\n", encoding="latin-1")
+    plain = replace(options, whiten=str(tmp_path / "s.txt"))
+    if labelled:
+        assert sample_sentences(plain, []) == ["Größe"]
+    else:
+        with pytest.raises(UserError, match="leave out --"):
+            sample_sentences(plain, [])

@@ -199,7 +199,7 @@ def failing_job(error, client=None):
     [
         (ValueError("x" * 900), "FAILED", "x" * 500),
         (RuntimeError(), "FAILED", "RuntimeError"),
-        (KeyboardInterrupt(), "KILLED", "KeyboardInterrupt"),
+        (KeyboardInterrupt("continue"), "KILLED", "interrupted"),
     ],
 )
 def test_a_run_whose_job_raises_says_so(own_store, error, status, text):
@@ -223,6 +223,8 @@ def test_a_run_that_is_continued_has_no_error(own_store, tmp_path):
          "connection: [Errno 111] Connection refused\")", r"\[Errno 111\] Connection refused"),
         ("ReadTimeoutError(\"HTTPConnectionPool(host='a', port=1): Read timed out. (read "
          "timeout=10)\")", r"Read timed out\. \(read timeout=10\)"),
+        ("SSLError(SSLError(1, '[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)'))",
+         r"\[SSL: WRONG_VERSION_NUMBER\] wrong version number \(_ssl\.c:1006\)"),
         ("ResponseError('too many 500 error responses')", "too many 500 error responses"),
     ],
 )  # fmt: skip
@@ -232,9 +234,12 @@ def test_a_connections_cause_is_named(cause, text):
     assert re.fullmatch(rf"MLflow at sqlite:.* did not answer \({text}\)", no_answer(error))
 
 
-def test_a_user_without_rights_is_told_so():
+def test_a_user_without_rights_is_told_so(monkeypatch):
     error = OSError("API request failed with error code 401 != 200. Response body: 'You are not'")
     assert "does not admit this user: check MLFLOW_TRACKING_USERNAME" in no_answer(error)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:wrong@host")
+    said = "MLflow at http://***@host does not admit this user: check the user and password in"
+    assert no_answer(error).startswith(said)
 
 
 def test_a_database_that_cannot_be_written_is_one_sentence(own_store, tmp_path, capfd):
@@ -267,8 +272,9 @@ def test_an_unreachable_server_is_a_warning(monkeypatch, capsys):
         run.artifact(Path(__file__))
     assert (run.id, run.lost) == (None, 0)
     assert len(tries) == mlflow_run.RETRIES, "the run's beginning is tried again, nothing else"
-    (line,) = capsys.readouterr().err.splitlines()
+    line, last = capsys.readouterr().err.splitlines()
     assert line.startswith(f"warning: MLflow at {uri} did not answer (")
+    assert last == "warning: MLflow has no record of this job"
 
 
 @pytest.mark.parametrize(
@@ -280,8 +286,9 @@ def test_a_store_that_cannot_be_opened_is_a_warning(uri, tmp_path, monkeypatch, 
     with tracked_run("train", {}) as run:
         run.metrics({"loss": 1.0})
     assert run.id is None
-    (line,) = capsys.readouterr().err.splitlines()
+    line, last = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: MLflow at ")
+    assert last == "warning: MLflow has no record of this job"
 
 
 def test_a_store_that_breaks_half_way_is_a_warning_with_a_count(own_store, tmp_path, capsys):
