@@ -132,9 +132,10 @@ def reason(job: dict[str, Any]) -> str:
         return errors[-1].removeprefix("cotbert: ")
     code = job.get("driver_exit_code") or 0
     if code < 0:  # its last line is one of its progress
+        memory = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
         return (
-            f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory: "
-            "submit the same command again, which continues what can be continued"
+            f"its process was ended by signal {-code} ({signal.strsignal(-code)}){memory}: submit "
+            "the same command again, which continues what can be continued"
         )
     return (lines or ["see its log"])[-1]
 

@@ -139,7 +139,11 @@ def test_names_that_are_none(own_place, options, text):
     [
         ({"status": "SUCCEEDED", "driver_exit_code": 0}, 0, ""),
         ({"status": "FAILED", "driver_exit_code": 2, "message": "x\ncotbert: no"}, 2, "failed: no"),
-        ({"status": "FAILED", "driver_exit_code": -9, "message": "step 8"}, 1, "ended by SIGKILL"),
+        (
+            {"status": "FAILED", "driver_exit_code": -9, "message": "8"},
+            1,
+            "signal 9 (Killed), perh",
+        ),
         ({"status": "FAILED", "message": None}, 1, "failed: see its log"),
         ({"status": "STOPPED", "driver_exit_code": None}, 1, "was stopped"),
     ],
