@@ -32,10 +32,14 @@ _IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
 # prompt of Python.
 _QUOTE = r"\s*+(>>?(?:\s+>>?)*)(?:\s+|$)(?=(\d?))"
 _IS_QUOTE, _IS_QUOTE_TEXT = re.compile(_QUOTE.encode()), re.compile(_QUOTE)
-# Line breaks that no blank replaces: those between Chinese or Japanese characters, and those in
-# divided words, with the hyphen. "-" stays, because some words are always written with it.
+# Line breaks that no blank replaces: those between Chinese or Japanese characters, also beside
+# dashes, dots and quotes that other scripts have too, and those in divided words, with the hyphen.
+# "-" stays, because some words are always written with it.
 _WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
-_NO_BLANK = regex.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}])|[\u00ad\u2010]\n(?=\p{{Ll}})")
+_MARKS = "[\u00b7\u2014\u2018\u2019\u201c\u201d\u2026]*"
+_NO_BLANK = regex.compile(
+    rf"(?<=[{_WIDE}]{_MARKS})\n(?={_MARKS}[{_WIDE}])|[\u00ad\u2010]\n(?=\p{{Ll}})"
+)
 # A line that ends a sentence, perhaps in quotes or brackets.
 _ENDS = regex.compile(r"[\p{SB=ATerm}\p{SB=STerm}:;\u2026\u061b\uff1a\uff1b][\p{SB=Close}*_`]*\s*$")
 # The first word of a line that continues a sentence; in Chinese and Japanese a character.
