@@ -128,7 +128,7 @@ def test_a_quotation_is_a_text_without_its_marks(tmp_path, content, texts):
     ("content", "text"),
     [
         ("\u518d\u3059\n  \u308b\u3002\nbash\n\u306f", "\u518d\u3059\u308b\u3002 bash \u306f"),
-        ("\u8d70\u2026\n\u201c\u5979\u2014\nand\u2014\nb", "\u8d70\u2026\u201c\u5979\u2014 and\u2014 b"),
+        ("\u8d70\u2026\n\u201c\u5979\nb\u2014\nb", "\u8d70\u2026\u201c\u5979 b\u2014 b"),
         ("\ud55c\uad6d\n\uc5b4", "\ud55c\uad6d \uc5b4"),
         ("die Fehler\u2010\n diagnosen \u00fc\u00ad\n\u00fc", "die Fehlerdiagnosen \u00fc\u00fc"),
         ("die QUELL\u2010\nDatei, Kurz-\nund", "die QUELL\u2010 Datei, Kurz- und"),
