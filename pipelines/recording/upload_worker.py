@@ -71,9 +71,10 @@ class UploadWorker:
         self._next = self._clock() + max(PAUSE_SECONDS, SPARING * seconds)
         if not self._warned:
             self._warned = True
+            # Without the queue's folder, which a job renames when it is complete.
             say(
-                f"warning: {no_answer(error)}; "
-                f"{self.queue.folder / UNTRACKED_FILE} stores the records until it does"
+                f"warning: {no_answer(error)}; {UNTRACKED_FILE} in the job's output stores the "
+                "records until it does"
             )
 
     def _deliver(self, limit: float) -> None:
