@@ -218,6 +218,10 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     corpus, dev = data(base, rates_corpus)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     plan = sampled_plan(options.space, base, None, (0,), 0)
+    shared = job._params(options, plan, corpus, dev)
+    wanted = {"encoder": base.encoder, "batch_size": base.batch_size, "dev": "built-in pairs"}
+    assert shared.items() >= wanted.items()
+    assert not {"optimizer.learning_rate", "seed"} & shared.keys(), "these differ between trials"
     record = job._record(options, plan, corpus, dev)
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
