@@ -249,7 +249,8 @@ def test_a_killed_run_continues_where_it_was(home, line, trained, store, bert_fo
     output, again = home / "killed", line("killed")
     job = Command(*again, **QUIET)
     wait_for_checkpoint(output)
-    workers = below(job.pid, "ray::SingleWork")
+    workers = below(job.pid, "ray::RayTrainWork")
+    assert len(workers) == 2
     job.send_signal(signal.SIGKILL)
     job.wait()
     wait_for_end(workers)  # they live a little longer, and would write behind the half line
