@@ -45,7 +45,7 @@ def follow(name: str, server: JobServer) -> int:
 
 
 def _left_alone(name: str, server: JobServer) -> str:
-    """Return what becomes of a job that is no longer followed."""
+    """Return a sentence on whether a job continues when nobody follows it any more."""
     try:
         server.known_job(name)
     except UserError:

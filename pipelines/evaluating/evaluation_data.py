@@ -106,8 +106,9 @@ def read_evaluation_data(
             "folder: leave --senteval out, or name tasks of it too"
         )
     sample = sample_file(options)
-    for name in READING:
-        if (given := getattr(options, name)) and options.labelled is None and not sample:
+    unread = READING if options.labelled is None and not sample else ()
+    for name in unread:
+        if given := getattr(options, name):
             raise UserError(
                 f"{name} is {given!r} and concerns the files of --labelled, --whiten, --rank and "
                 "--flow: give one of them, or leave it out"

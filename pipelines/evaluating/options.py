@@ -27,7 +27,7 @@ SAMPLE = (
     "the sentences of this text file, folder or corpus, or of the scored tasks (the word tasks)"
 )
 LABEL_COLUMN = "label"
-# The options that only concern labelled texts, and those that also concern a sample's file.
+# The options for labelled texts alone, and those for labelled texts and for the file of a sample.
 LABELLED_ALONE, READING = ("label_column", "clean"), ("text_column", "encoding", "delimiter")
 LABELLED = Option(
     "score how often the text nearest to another has the same label, in this csv, tsv, jsonl or "

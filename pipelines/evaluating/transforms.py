@@ -36,9 +36,9 @@ def sample_file(options: EvaluateOptions) -> tuple[str, ...]:
 
 def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
     """Return the distinct sentences of the sample, None without one. sentences: the scored ones."""
-    name = sample_name(options)
-    if name is None or name == TASKS:
-        return None if name is None else list(sentences)
+    if not (file := sample_file(options)):
+        return None if sample_name(options) is None else list(sentences)
+    (name,) = file
     also = () if options.labelled is None else (options.labelled,)
     column = options.text_column or "text"
     texts = read_texts(name, column, options.encoding, options.delimiter, also)

@@ -74,7 +74,7 @@ def _likeliest(text: bytes) -> str | None:
 def _telling(lines: list[bytes], encoding: str | None) -> bytes:
     """Return a line that shows whether the guess is right: in Portuguese `n\u00e3o` of latin-1 is
     `n\u0103o` in cp1250, and most other letters are the same."""
-    others = [other for other in SIMILAR if encoding in SIMILAR and other != encoding]
+    others = {*SIMILAR} - {encoding} if encoding in SIMILAR else ()
 
     def tells(line: bytes) -> bool:
         guessed = line.decode(encoding or "ascii", "replace")

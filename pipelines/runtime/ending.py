@@ -53,8 +53,10 @@ def rows_again(inputs: Sequence[str], text_column: str) -> tuple[str, ...]:
 
 
 def reading_words(reading: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the options by which a next command reads text as this one did. reading: values of
-    options by name, such as encoding and delimiter; None for those that were not given."""
+    """Return the options that make the next command read text as this one did.
+
+    reading: the value of each option, such as encoding; None if it was not given.
+    """
     given = ((f"--{name}", value) for name, value in reading.items() if value is not None)
     return tuple(chain.from_iterable(given))
 

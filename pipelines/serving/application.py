@@ -94,7 +94,7 @@ class Endpoints:
             response = await self._embeddings(request)
         except RequestError as error:
             response = error_response(error)
-            if error.status in (401, 413) and is_closing(request.headers, error.status):
+            if is_closing(request.headers, error.status):
                 await discard_body(request.receive)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_CLOSED)

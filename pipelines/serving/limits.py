@@ -156,10 +156,14 @@ async def read_body(
 
 
 def is_closing(headers: Mapping[str, str], status: int) -> bool:
-    """Return whether a connection ends after the refusal of an announced body, of which nothing
-    was read. A client that waits for `100 Continue` sends no body before it has the answer."""
-    announced = "content-length" in headers and "expect" not in headers
-    return announced and (status == 401 or headers.get("connection", "").lower() == "close")
+    """Return whether the connection is closed after this answer although a body is being sent.
+
+    Nothing has been read of an announced body that is refused by 401 or 413. A client that waits
+    for `100 Continue` sends no body before it has the answer.
+    """
+    sent = "content-length" in headers and "expect" not in headers
+    asked = headers.get("connection", "").lower() == "close"
+    return sent and (status == 401 or (status == 413 and asked))
 
 
 async def discard_body(receive: Callable[[], Awaitable[Any]]) -> None:
