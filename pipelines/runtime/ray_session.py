@@ -18,6 +18,7 @@ from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_own_token
 from pipelines.runtime.cores import available_cores
+from pipelines.runtime.lost_nodes import lost_nodes_reported
 from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
@@ -99,7 +100,8 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     with private as options, messages:
         try:
             _init(address, verbose, log, options)
-            yield
+            with nullcontext() if is_local else lost_nodes_reported():
+                yield
         finally:
             known = processes.ray_processes() if is_local else set()
             ray.shutdown()
