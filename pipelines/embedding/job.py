@@ -131,6 +131,8 @@ def open_job(options: EmbedOptions) -> EmbedJob:
         say(note)
     # A setting of the attention decides the library too.
     backend: Backend = options.backend if options.attention == "auto" else "torch"
+    if backend != options.backend and options.precision == "auto" and has_int8(model):
+        say(f"note: --attention {options.attention} is for torch: the int8 graph is not used")
     options = replace(options, backend=choose_library(backend, encoder, options.precision))
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:

@@ -366,7 +366,7 @@ def test_the_openvino_backend_gives_the_vectors_of_torch(tmp_path, job):
 
 
 @pytest.mark.real
-def test_an_int8_graph_is_run_and_named(tmp_path, bert_folder, job):
+def test_an_int8_graph_is_run_and_named(tmp_path, bert_folder, job, capsys):
     for name in ("openvino", "nncf"):
         pytest.importorskip(name, reason="needs the extra 'int8'")
     texts = ["A man is playing the guitar", "Two dogs", LONG]
@@ -384,3 +384,7 @@ def test_an_int8_graph_is_run_and_named(tmp_path, bert_folder, job):
     expected = with_openvino(SentenceEncoder.from_pretrained(model)).encode(texts)
     np.testing.assert_allclose(vectors["auto"], expected, atol=1e-5)
     assert np.abs(expected - vectors["fp32"]).max() > 1e-4, "int8 rounds"
+    assert "int8" not in capsys.readouterr().err
+    job("plain", "a.txt", model=model, precision="auto", attention="plain")
+    assert manifest(tmp_path / "plain")["backend"] == "torch"
+    assert "--attention plain is for torch: the int8 graph is not used" in capsys.readouterr().err
