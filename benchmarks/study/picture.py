@@ -15,7 +15,7 @@ from pipelines.reports.plots import plot
 
 # The untrained readouts below the methods, and their labels.
 UNTRAINED = {"whitening": "whitening, not trained", "last": "mean pooling, not trained"}
-UNTRAINED |= {"cls": "[CLS], not trained", "manual": "[MASK], not trained"}
+UNTRAINED |= {"cls": "[CLS], not trained", "manual": "[MASK] (PromptBERT), not trained"}
 # Inches of the picture, of a row, and of the axis below the rows.
 WIDTH, ROW, AXIS = 7.2, 0.24, 0.95
 

@@ -45,6 +45,13 @@ pre { padding: .8rem; overflow-x: auto; }
 @media (max-width: 30rem) {
   body { margin: 1.2rem auto; padding: 0 .9rem; }
 }
+@media print {
+  .box { overflow: visible; }
+  table { font-size: .6rem; } td, th { padding-right: .3rem; }
+  td + td { white-space: normal; } td:first-child { min-width: 0; }
+  h2 { break-after: avoid; } svg, tr { break-inside: avoid; }
+  details::details-content { content-visibility: visible; }
+}
 """
 )
 

@@ -116,9 +116,18 @@ def number_axis(axis: Any, numbers: Sequence[float], most: int = 6) -> None:
         axis.set_major_locator(_log_locator(min(numbers), max(numbers)))
     else:
         whole = all(float(number).is_integer() for number in numbers)
-        axis.set_major_locator(MaxNLocator(most, integer=whole))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: as_typed(float(value), 4)))
+        axis.set_major_locator(MaxNLocator(most, integer=whole, min_n_ticks=1))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _label(value, axis)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _label(value: float, axis: Any) -> str:
+    """Return the label of a tick, with at least four digits, and more where two would be equal."""
+    ticks = {float(tick) for tick in axis.get_majorticklocs()}
+    for digits in range(4, 13):
+        if len({as_typed(tick, digits) for tick in ticks}) == len(ticks):
+            break
+    return as_typed(float(value), digits)
 
 
 def _log_locator(low: float, high: float) -> LogLocator:
@@ -129,7 +138,7 @@ def _log_locator(low: float, high: float) -> LogLocator:
 
 def count_axis(axis: Any) -> None:
     """Set the ticks of an axis of counts: whole numbers, with commas."""
-    axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
@@ -183,7 +192,8 @@ def score_bars(
             (bar,) = axes.barh(place, score, color=colours.get(name, BLUE), height=0.5)
             ends = ""
             if low is not None and high is not None:
-                axes.plot([low, high], [place, place], color=INK, lw=1.4)
+                for colour, width in ((PAGE, 3.6), (INK, 1.4)):  # ink alone is lost on a bar
+                    axes.plot([low, high], [place, place], color=colour, lw=width)
                 ends = f", 95 % interval {low:.1f} to {high:.1f}"
             hover(bar, f"{name}: {score:.1f}{ends}")
             axes.annotate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ ABSENT = "#dde3e9"
 # take up half of it.
 DARKEST = 0.998
 POINT = 1.6
+# Most letters in a line of text that is as wide as the colour scale.
+LETTERS = 44
 # The background of the points' images, which stay light on a dark page.
 PLATE, PLATE_GRID = "#fdfdfe", "#e4e7ec"
 
@@ -76,7 +79,9 @@ def _by_frequency(
     )
     bar = figure.colorbar(dots, ax=axes, location="bottom", shrink=0.8, aspect=35, extend="max")
     bar.formatter = StrMethodFormatter("{x:,.0f}")
-    bar.set_label(f"occurrences in {corpus}\n(grey: {len(absent):,} tokens that do not occur)")
+    absent_dots = f"(grey: {len(absent):,} tokens that do not occur)"
+    where = textwrap.wrap(f"occurrences in {corpus}", LETTERS, max_lines=2, placeholder=" …")
+    bar.set_label("\n".join([*where, absent_dots]))
     axes.set_title("By frequency", fontsize=11)
 
 

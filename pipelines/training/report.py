@@ -60,8 +60,9 @@ def training_curves(rows: Mapping[int, Mapping[str, float]], baseline: tuple[str
         axes.legend(loc="best", frameon=False, fontsize=9)
 
     metric = metric_in(name for row in rows.values() for name in row)
-    loss = plot(lambda axes: _line(axes, rows, LOSS, "loss", {"marker": "o", "ms": 5, "alpha": 0}))
-    return plots([loss, plot(dev)])
+    only_one = sum(LOSS in row for row in rows.values()) == 1  # which a line does not show
+    how = {"marker": "o", "ms": 5, "alpha": float(only_one)}
+    return plots([plot(lambda axes: _line(axes, rows, LOSS, "loss", how)), plot(dev)])
 
 
 def _line(

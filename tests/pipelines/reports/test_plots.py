@@ -55,6 +55,23 @@ def test_a_loss_has_plain_ticks_over_decades_and_within_one():
     assert len([t for t in labels(loss) if re.fullmatch(r"2\.\d+", t)]) >= 3
 
 
+def test_close_scores_have_different_labels():
+    """With four digits each would be 73.85."""
+    scores = {step: {"dev_spearman": 73.846 + step / 1000} for step in range(4)}
+    _, dev = svgs(training_curves(scores, ("untouched", 73.847)))
+    ticks = [label for label in labels(dev) if label.startswith("73.")]
+    assert len(ticks) > 3
+    assert len(set(ticks)) == len(ticks)
+
+
+def test_the_loss_of_a_single_step_is_a_point():
+    def drawn(steps):
+        loss, _ = svgs(training_curves(rows(steps), UNTOUCHED))
+        return set(re.findall(r"opacity: ([\d.]+)", loss))
+
+    assert (drawn(1), drawn(2)) == (set(), {"0"})
+
+
 def test_the_plots_of_a_run_have_one_colour_and_hover_texts():
     page = training_curves(rows(6), UNTOUCHED)
     loss, dev = svgs(page)
