@@ -52,6 +52,11 @@ class DevMetric:
         return before(self.name)
 
     @property
+    def percent(self) -> str:
+        """What follows the score in a sentence: a percent sign, or nothing."""
+        return " %" if self.unit == "in %" else ""
+
+    @property
     def label(self) -> str:
         """The label of an axis or a column."""
         return f"{self.words} {self.unit}"

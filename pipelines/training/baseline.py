@@ -211,10 +211,11 @@ def _scored_now(
     found = score_untouched(encoder, dev, precision, readouts)
     if torch.cuda.is_available():  # free memory that the workers need
         torch.cuda.empty_cache()
-    words = keyword_score(dev)
+    words, percent = keyword_score(dev), found.metric.percent
+    beside = "" if words is None else f", keyword search (BM25) {words:.2f}{percent}"
     say(
-        f"baseline: the untouched encoder with {found.reading} scores {found.score:.2f} "
-        f"({dev_name(dev)}){'' if words is None else f', keyword search (BM25) {words:.2f}'}"
+        f"baseline: the untouched encoder with {found.reading} scores "
+        f"{found.score:.2f}{percent} ({dev_name(dev)}){beside}"
     )
     return found
 
@@ -230,8 +231,9 @@ def _log(run: Run, baseline: Baseline, of: str) -> None:
 
 def baseline_line(result: Mapping[str, Any]) -> tuple[str, float]:
     """Return the label and score of a result's baseline for plots."""
-    untouched = float(result[metric_in(result).baseline])
-    return f"untouched: {result[BASELINE]} {untouched:.2f}", untouched
+    metric = metric_in(result)
+    untouched = float(result[metric.baseline])
+    return f"untouched: {result[BASELINE]} {untouched:.2f}{metric.percent}", untouched
 
 
 def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
@@ -241,16 +243,17 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
     """
     metric = metric_in(result)
     score, untouched = float(result[metric.name]), float(result[metric.baseline])
-    gap = score - untouched
+    gap, percent = score - untouched, metric.percent
     if abs(gap) < 0.005:
         how = "the same as"
     elif math.isnan(gap):
         how = "not to be compared with"
     else:
-        how = f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than"
+        points = " points" if percent else ""
+        how = f"{abs(gap):.2f}{points} {'better' if gap > 0 else 'worse'} than"
     sentence = (
-        f"{who} scores {score:.2f} on dev ({result['dev']}): {how} the untouched encoder, which "
-        f"scores {untouched:.2f} by {result[BASELINE]}."
+        f"{who} scores {score:.2f}{percent} on dev ({result['dev']}): {how} the untouched "
+        f"encoder, which scores {untouched:.2f}{percent} by {result[BASELINE]}."
     )
     before = result.get(metric.before)
     read_well = before is not None and untouched - float(before) < READING_COSTS

@@ -226,6 +226,11 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
         "The trained encoder scores 75.10 on dev (STS-B dev): 1.20 better than the untouched "
         "encoder, which scores 73.90 by mean pooling (its own)."
     )
+    share = {"dev_mlm_accuracy": 0.977, "baseline_mlm_accuracy": 0.325, "dev": "held-out rows"}
+    assert baseline_sentence({**share, "baseline": "no training"}) == (
+        "The trained encoder scores 0.98 % on dev (held-out rows): 0.65 points better than the "
+        "untouched encoder, which scores 0.33 % by no training."
+    )
     equal = baseline_sentence({**WORSE, "dev_spearman": 73.9}, "the best trial")
     assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): the same as the")
     read_well = baseline_sentence({**WORSE, "dev_spearman_before": 73.2})

@@ -235,9 +235,11 @@ def test_the_baseline_of_a_sweep_is_shown(tmp_path, height, metric):
     html = (tmp_path / "report.html").read_text()
     summary = dict(row for row in Page(html).rows if len(row) == 2)
     assert summary["dev"] == "mine.tsv"
-    assert summary["baseline"] == f"untouched: [CLS] vector {height:.2f}"
-    assert f"untouched: [CLS] vector {height:.2f}</li>" in html
-    warning = "warning: the best trial scores 80.00 on dev (mine.tsv): 5.50 worse"
+    percent, points = (" %", " points") if metric == "found_first" else ("", "")
+    assert summary["baseline"] == f"untouched: [CLS] vector {height:.2f}{percent}"
+    assert f"untouched: [CLS] vector {height:.2f}{percent}</li>" in html
+    scored = f"the best trial scores 80.00{percent} on dev (mine.tsv)"
+    warning = f"warning: {scored}: 5.50{points} worse"
     assert (warning in html) is (height > 80)
     assert ("dev queries found first in %" in html) is (metric == "found_first")
     assert ("Spearman" in html) is (metric == "spearman")
