@@ -157,7 +157,7 @@ def trial_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         rows.append((row["name"], *map(_number, cells), row["status"]))
     for name, score in result["dev"].items():
         if name not in (UNTOUCHED, *(row["name"] for row in result["trials"])):
-            rows.append((name, _number(score), "", "", "averaged with the untouched encoder"))
+            rows.append((name, _number(score), "", "", "averaged"))
     return rows
 
 

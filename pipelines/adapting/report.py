@@ -9,6 +9,7 @@ from typing import Any
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from cotbert_core.files import write_text
 from cotbert_core.messages.redaction import without_credentials
+from pipelines.adapting.choosing import MERGED, UNTOUCHED
 from pipelines.adapting.found_plot import found_plot
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
@@ -23,6 +24,7 @@ from pipelines.adapting.outcome import (
 )
 from pipelines.adapting.sentences import sentences
 from pipelines.evaluating.changed_queries import HEADER, changed_rows, changed_sentence
+from pipelines.evaluating.options import LABEL_COLUMN
 from pipelines.evaluating.scoring import (
     FOUND_FIRST,
     PASSAGES,
@@ -107,9 +109,12 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     said = html_page.paragraphs(sentences(result))
     documents, own = result["documents"], own_text(result)
     searched = [_SEARCHED[own]] if FOUND_FIRST in result["table"] else []
-    names = (*_SHOWN, *(("labelled", "label_column") if options.labelled else ()))
+    names = (*_SHOWN, *(("labelled",) if options.labelled else ()))
     settings = {name: without_credentials(getattr(options, name)) for name in names}
     settings["documents"] = options.read_as
+    if options.labelled:
+        settings["label_column"] = options.label_column or LABEL_COLUMN
+    averaged = html_page.paragraphs([_AVERAGED] if MERGED in result["dev"] else [], "note")
     sections = [
         (
             "What was gained",
@@ -119,7 +124,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
             + html_page.paragraphs([" ".join([*searched, _PROOFS[chosen_by(result)]])], "note"),
         ),
         *changed_section(result),
-        ("Candidates", html_page.table(trials_header(result), trial_rows(result))),
+        ("Candidates", html_page.table(trials_header(result), trial_rows(result)) + averaged),
         (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
         ("Settings", html_page.table(("setting", "value"), list(settings.items()), "text")),
     ]
@@ -128,7 +133,8 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
         sentences_of = f"{documents['documents']:,} documents ({sentences_of})"
     seconds = result["seconds"]  # None: the job was interrupted and continued
     took = "" if seconds is None else f" in {clock(seconds)}"
-    note = f"{result['encoder']}, adapted to {sentences_of}{took}."
+    what = "tried on" if result["chosen"] == UNTOUCHED else "adapted to"
+    note = f"{result['encoder']}, {what} {sentences_of}{took}."
     write_text(path, html_page.page("Adaptation", note, sections))
 
 
@@ -141,6 +147,7 @@ def changed_section(result: Mapping[str, Any]) -> list[html_page.Section]:
     return [("Queries that changed", said + html_page.table(HEADER, changed_rows(changed), "text"))]
 
 
+_AVERAGED = f"{MERGED}: the average of the best candidate's weights and the untouched ones."
 _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),

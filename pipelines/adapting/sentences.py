@@ -82,9 +82,10 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
     gap, unit = result["differences"][winner][measure], _UNITS[measure]
     share = " found first" if measure == FOUND_FIRST else " nearest to one of their label"
     more = own_text(result) if measure == FOUND_FIRST else LABELLED
+    average = "The average of the best candidate's weights and the untouched ones"
     return (
-        f"{winner} was the best by the dev {unit} ({dev[winner]:.1f} %{share}, "
-        f"{dev[UNTOUCHED]:.1f} by the untouched encoder), but the "
+        f"{average if winner == MERGED else winner} was the best by the dev {unit} "
+        f"({dev[winner]:.1f} %{share}, {dev[UNTOUCHED]:.1f} by the untouched encoder), but the "
         f"{result['models'][winner][measure][unit]:,} test {unit}, which can only confirm it, do "
         f"not: {own:.1f} %, {first:.1f} by the untouched {result['encoder']}: {_gap(gap, 1)}. So "
         f"model/ is the untouched encoder. Try more {more}, which make surer scores, or more "
@@ -161,6 +162,8 @@ def _gap(row: Mapping[str, Any], digits: int) -> str:
     """Return a difference with its interval, and whether it may be chance."""
     if row["low"] is None:
         return f"{row['difference']:+.{digits}f} (of {TOO_FEW} for an interval): this may be chance"
+    if row["low"] == row["high"] == 0:
+        return "no difference"
     gap, low, high = (f"{row[key]:+.{digits}f}" for key in ("difference", "low", "high"))
     chance = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
     return f"{gap} (95 % interval {low} to {high}){chance}"

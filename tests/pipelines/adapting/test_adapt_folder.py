@@ -193,5 +193,6 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     result |= {"dev": {"untouched": 1.0, "merged": 0.5}}
     write_adapt_report(tmp_path / "report.html", result, options)
     page = (tmp_path / "report.html").read_text()
-    assert f"adapted to 3 sentences{shown}" in page
+    assert f"tried on 3 sentences{shown}" in page, "the untouched encoder is handed back"
+    assert "merged: the average of the best candidate" in page
     assert "<td>documents</td><td>none</td>" in page

@@ -243,6 +243,14 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
     assert "the 10 test queries, which can only confirm it, do not: 41.0 %, 51.0 by" in only
     gap = "-10.0 (95 % interval -30.0 to +9.0): this may be chance. So model/ is the untouched"
     assert gap in only
+    made = result(UNTOUCHED, winner="merged")
+    made["models"]["merged"] = made["models"][UNTOUCHED]
+    made["differences"]["merged"] = {"held-out": compared(51.0, 51.0, 0.0, 0.0, 0.0)}
+    equal = sentences(made)[0]
+    assert equal.startswith(
+        "The average of the best candidate's weights and the untouched ones was"
+    )
+    assert ": no difference. So model/ is the untouched encoder." in equal
 
 
 def test_the_weights_of_keywords_are_those_of_the_encoder_which_is_handed_back():
