@@ -20,6 +20,7 @@ from benchmarks.study.statistics import (
     scores,
 )
 from benchmarks.study.tables import Ours, Row, read_tables
+from pipelines.reports.values import p_value
 
 INTRODUCTION = Path(__file__).parent / "introduction.md"
 
@@ -84,5 +85,5 @@ def _ours(record: Record, row: Row, *, first: bool) -> str:
 def _order(found: Gap | None, outcome: str) -> str:
     if found is None or not outcome:
         return ""
-    p = "" if found.p is None else f", p {found.p:.3f}"
+    p = "" if found.p is None else f", p {p_value(found.p)}"
     return f"{found.mean:+.2f}{p}: {outcome}"

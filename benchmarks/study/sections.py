@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED
 from benchmarks.study.statistics import adjusted, at_time, gap, mean_spread
 from benchmarks.study.tables import SIMCSE, trained
+from pipelines.reports.values import p_value
 
 Record = Mapping[str, Any]
 NOT_RUN = "not run"
@@ -72,7 +73,7 @@ def methods(record: Record) -> str:
         early = np.mean([at_time(curve, seconds) for curve in entry["curves"]])
         gapped = ""
         if found is not None:
-            p = "" if found.p is None else f" ({found.p:.3f})"
+            p = "" if found.p is None else f" ({p_value(found.p)})"
             gapped = f"{found.mean:+.2f}{p}"
         rows.append(
             (

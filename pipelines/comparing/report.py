@@ -11,6 +11,7 @@ from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
 from pipelines.reports import html_page
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.plots import legend, number_axis, points, rows_plot
+from pipelines.reports.values import p_value
 from pipelines.training.report import against_baseline
 
 Row = Mapping[str, Any]
@@ -48,7 +49,7 @@ def _with_spread(row: Row, key: str) -> str:
 def _difference(row: Row) -> str:
     if "difference" not in row:
         return ""
-    return f"{row['difference']:+.2f}" + (f" (p {row['p']:.3f})" if "p" in row else "")
+    return f"{row['difference']:+.2f}" + (f" (p {p_value(row['p'])})" if "p" in row else "")
 
 
 def write_compare_report(path: Path, result: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from pipelines.evaluating.scoring import (
     Scored,
     score_of,
 )
+from pipelines.reports.values import p_value
 
 HEADLINES = {
     AVERAGE: "average Spearman of the STS tasks",
@@ -83,5 +84,5 @@ def _sentence(label: str, against: str, of: str, entry: Mapping[str, Any]) -> st
     least, most = sorted((abs(low), abs(high)))
     return (
         f"{better} is better than {worse} by {abs(gap):.2f} ({least:.2f} to {most:.2f}), "
-        f"p = {entry['p']:.3f}, {of}."
+        f"p {p_value(entry['p'])}, {of}."
     )

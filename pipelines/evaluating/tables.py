@@ -24,7 +24,7 @@ from pipelines.evaluating.scoring import (
     measure_of,
     score_of,
 )
-from pipelines.reports.values import UNDEFINED
+from pipelines.reports.values import UNDEFINED, p_value
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
     if models[0].result.get("resamples"):
         note += (
             f" Intervals: 95 %, bootstrap with {models[0].result['resamples']:,} "
-            "resamples of the scored pairs; they do not include the spread of training seeds."
+            "resamples of what was scored; they do not include the spread of training seeds."
         )
     if there < of:
         note += f" Our average is over the {there} scored tasks, the papers' over {of}."
@@ -160,7 +160,7 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
         task,
         UNDEFINED if gap is None else f"{gap:+.2f}",
         _range(entry["low"], entry["high"], "+"),
-        "" if p is None else f"{p:.3f}",
+        "" if p is None else p_value(p),
     )
 
 

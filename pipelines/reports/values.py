@@ -31,6 +31,11 @@ def rounded(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def p_value(value: float) -> str:
+    """Return a p-value with three digits after the point, or that it is smaller than those show."""
+    return "<0.001" if value < 0.0005 else f"{value:.3f}"
+
+
 def _number(value: float, digits: int | None) -> str:
     if value.is_integer() and abs(value) < 1e6:
         return str(int(value))

@@ -33,6 +33,7 @@ from cotbert_core.settings import override
 from pipelines.cli import build_parser
 from pipelines.comparing.entries import Entry, same_budget
 from pipelines.recipes import RECIPES, settings_for
+from pipelines.reports.values import p_value
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted((ROOT / "docs" / "papers").glob("*.json"))
@@ -174,7 +175,7 @@ def test_a_method_is_not_compared_with_itself():
     gaps = adjusted([gap(record, trained(name), SIMCSE) for name in names])
     for name, found in zip(names, gaps, strict=True):
         line = re.search(rf"(?m)^\| {name} \|.*$", methods(record))[0]
-        assert f"{found.mean:+.2f} ({found.p:.3f})" in line
+        assert f"{found.mean:+.2f} ({p_value(found.p)})" in line
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_sentences_say_which_is_better_by_how_much():
     gap = GOOD.entries["average"] - BAD.entries["average"]
     first, second = result["verdicts"]
     assert first.startswith(f"B is better than A by {gap:.2f} (")
-    assert first.endswith("p = 0.007, average Spearman of the STS tasks.")
+    assert first.endswith("p 0.007, average Spearman of the STS tasks.")
     assert "average accuracy of the transfer tasks" in second
     (turned, _) = compared(model("A", GOOD), model("B", BAD))["verdicts"]
     assert turned.startswith(f"A is better than B by {gap:.2f} (")

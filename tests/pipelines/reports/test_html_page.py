@@ -8,7 +8,7 @@ from pathlib import Path
 import pipelines
 from pipelines.reports import html_page
 from pipelines.reports.colours import SHADES, by_name
-from pipelines.reports.values import as_typed, rounded
+from pipelines.reports.values import as_typed, p_value, rounded
 
 PACKAGE = Path(pipelines.__file__).parent
 
@@ -73,6 +73,10 @@ def test_values_are_spelled_as_on_the_command_line():
     assert {value: rounded(value) for value in numbers} == numbers
     assert as_typed(0.123456789, 4) == "0.1235", "few digits only where they are asked for"
     assert as_typed(3.21987e-05, 4) == "3.22e-5"
+    assert [p_value(p) for p in (0.0, 0.0004, 0.0006, 0.0316)] == ["<0.001"] * 2 + [
+        "0.001",
+        "0.032",
+    ]
 
 
 def test_the_colours_of_a_plot_follow_the_page():
