@@ -104,10 +104,13 @@ def opened_once() -> Iterator[None]:
 
 
 def pytest_runtest_logfinish() -> None:
-    """Compute with one thread again: a job in this process uses as many as there are cores."""
+    """Compute with one thread again: a job in this process uses as many as there are cores. One
+    with --quiet leaves this process quiet."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
+    if progress := sys.modules.get("pipelines.runtime.progress"):
+        progress.set_quiet(False)
 
 
 @pytest.fixture(scope="session")
