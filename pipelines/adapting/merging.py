@@ -19,6 +19,7 @@ from pipelines.options.jobs import MergeOptions
 from pipelines.recording import tracking
 from pipelines.runtime.progress import shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 from pipelines.training.training_metadata import made_now
 
 # The weight of the trained encoder in the average with the untouched one.
@@ -39,7 +40,8 @@ def average(encoder: str, model: Path, merged: Path) -> None:
 def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:
     """Merge in an MLflow run of its own, and return the result."""
     output = require_empty(output)
-    with tracking.tracked_run("merge", vars(options), output=output) as run:
+    tracked = tracking.tracked_run("merge", vars(options), output=output)
+    with locked_output(output), tracked as run:
         result = merge(options.first, options.second, options.weight, output)
         run.artifact(output / RESULT_FILE)
     return result

@@ -36,6 +36,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 
@@ -81,7 +82,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     labels, opened = with_labels(models)
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("geometry", params, output=output)
-    with tracked as run, atomic_folder(output) as folder:
+    with locked_output(output), tracked as run, atomic_folder(output) as folder:
         rate, rows = _measure(labels, models, opened, data)
         result = _result(rows, data) | {
             "sentences_per_second": round(rate, 1),

@@ -27,6 +27,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
 from pipelines.storage.output_folder import require_empty
+from pipelines.storage.resumable_output import locked_output
 
 # Largest difference of any number of a vector from what `encode` gives in fp32.
 ALLOWED = 1e-4
@@ -56,7 +57,8 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     )
     if options.format == "onnx":
         _check_exportable(options.model, encoder)
-    with tracking.tracked_run("export", vars(options), output=output) as run:
+    tracked = tracking.tracked_run("export", vars(options), output=output)
+    with locked_output(output), tracked as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}
         if options.format == "folder" and _is_converted(options):
             _convert(encoder.backbone, output)

@@ -42,7 +42,7 @@ from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import require_empty
-from pipelines.storage.resumable_output import versions
+from pipelines.storage.resumable_output import locked_output, versions
 
 # The packages whose versions affect the numbers of a graph.
 MADE_BY = ("openvino", "nncf", "torch", "transformers")
@@ -77,7 +77,8 @@ def quantize(options: QuantizeOptions, output: Path) -> dict[str, Any]:
     """
     output = require_empty(output)
     job = _open(options)
-    with tracking.tracked_run("quantize", vars(options), output=output) as run:
+    tracked = tracking.tracked_run("quantize", vars(options), output=output)
+    with locked_output(output), tracked as run:
         with atomic_folder(output) as folder:
             facts = _write(job, options, folder)
             _check_loss(facts, options.max_loss)

@@ -21,6 +21,7 @@ from pipelines.searching.index_update import extend, open_for_update
 from pipelines.searching.options import FACTORY, IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 
 
 def index(
@@ -46,7 +47,7 @@ def index(
             )
         old, options = open_for_update(update, opened)
         unchanged = unchanged_ids(old.made_of, opened.path)
-    with atomic_folder(output) as folder:
+    with locked_output(output), atomic_folder(output) as folder:
         if old is None:
             left_out = faiss_index.write(opened, folder, options)
         else:

@@ -40,6 +40,7 @@ from pipelines.reports import html_page
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 from pipelines.templates.options import TokenMapOptions, TokensOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -110,7 +111,7 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     table, tied = _table(backbone, options.table)
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("token-map", params, output=output)
-    with tracked as run, atomic_folder(output) as folder:
+    with locked_output(output), tracked as run, atomic_folder(output) as folder:
         result = _write_map(folder, options, tokenizer, table, counted, tied)
         result |= {"mlflow_run_id": run.id}
         write_json(folder / RESULT_FILE, result)

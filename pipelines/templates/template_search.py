@@ -20,6 +20,7 @@ from cotbert_core.template_search.search import encoder_for, score_template, tok
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.recording import tracking
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
+from pipelines.storage.resumable_output import locked_output
 from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_candidates import (
     DOUBLE_QUOTED,
@@ -60,7 +61,7 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
     tracked = tracking.tracked_run("search-template", _params(settings), output=output)
-    with tracked as run, atomic_folder(output) as folder:
+    with locked_output(output), tracked as run, atomic_folder(output) as folder:
         write_json(folder / SETTINGS_FILE, settings)
         ledger = TemplateLedger(folder / TEMPLATES_FILE)
         tokens = tokenize_pairs(backbone, pairs)
