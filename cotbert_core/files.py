@@ -32,6 +32,16 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> None:
         raise UserError(f"output {str(path)!r} already holds something: give a new folder")
 
 
+def require_replaceable(path: Path) -> None:
+    """Raise UserError unless a finished folder can take the place of `path` (absolute)."""
+    require_empty(path)
+    if path.is_dir() and Path.cwd().is_relative_to(path):
+        raise UserError(
+            f"output {str(path)!r} holds the current folder, and the finished output takes its "
+            "place: give a new folder in it"
+        )
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a folder in PATH.partial, which is renamed to PATH if the block ends without an error.
@@ -39,7 +49,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     What an interrupted job left there is deleted; UserError if PATH.partial is something else.
     """
     path = output_path(path)
-    require_empty(path)
+    require_replaceable(path)
     partial = path.with_name(path.name + ".partial")
     unfinished = partial / UNFINISHED
     _remove_unfinished(partial)
