@@ -8,6 +8,7 @@ from a checkpoint after the loss of a worker restarts its profile.
 from __future__ import annotations
 
 import re
+import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_text
+from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.training.distributed import rank
 
 FOLDER, TABLE_FILE, TRACE_FILE = "profile", "table.md", "trace-rank0.json.gz"
@@ -47,7 +48,11 @@ def profiler(
     folder: where worker 0 writes the files, or None. done: number of steps of earlier attempts.
     """
     checked = min(-(-(done + LEAST_STEPS) // eval_every) * eval_every, total)
-    if folder is None or rank() != 0 or checked < done + LEAST_STEPS:
+    if folder is None or rank() != 0:
+        return nullcontext()
+    # Of an attempt whose worker was killed while it wrote.
+    shutil.rmtree(folder.with_name(f"{folder.name}.partial"), ignore_errors=True)
+    if checked < done + LEAST_STEPS:
         return nullcontext()
     kinds = [ProfilerActivity.CPU]
     kinds += [ProfilerActivity.CUDA] if device.type == "cuda" else []
@@ -60,13 +65,13 @@ def profiler(
 
 
 def _write(traced: profile, folder: Path, checked: int) -> None:
-    folder.mkdir(exist_ok=True)
-    partial = folder / f"partial-{TRACE_FILE}"
-    traced.export_chrome_trace(str(partial))  # compressed, since the name ends in .gz
-    partial.rename(folder / TRACE_FILE)
-    table = traced.key_averages().table(sort_by="cpu_time_total", row_limit=-1)
-    steps = f"Worker 0, steps {checked - 1} and {checked}; the second has a dev check.\n\n"
-    write_text(folder / TABLE_FILE, f"{steps}```\n{table}```\n")
+    """Write the files, completely or not at all."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with atomic_folder(folder) as partial:
+        traced.export_chrome_trace(str(partial / TRACE_FILE))  # compressed: its name ends in .gz
+        table = traced.key_averages().table(sort_by="cpu_time_total", row_limit=-1)
+        steps = f"Worker 0, steps {checked - 1} and {checked}; the second has a dev check.\n\n"
+        write_text(partial / TABLE_FILE, f"{steps}```\n{table}```\n")
 
 
 def read_sections(output: Path) -> str:
