@@ -69,11 +69,12 @@ def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dic
                 shutil.copyfile(corpus.path / HELD_OUT_FILE, work.output / HELD_OUT_FILE)
             write_report(work.output / REPORT_FILE, manifest["augmentation"], summary)
             write_json(work.output / MANIFEST_FILE, manifest)
-            result = _result(manifest, fresh, time.monotonic() - started, run.id)
+            result = _result(manifest, fresh, time.monotonic() - started)
             run.result(result)
             run.artifact(work.output / MANIFEST_FILE)
             run.artifact(work.output / REPORT_FILE)
-            write_json(work.output / RESULT_FILE, result)
+        result["mlflow_run_id"] = run.id
+        write_json(work.output / RESULT_FILE, result)
     return result
 
 
@@ -175,9 +176,7 @@ def _manifest(
     return {**corpus.manifest, "columns": [AUGMENTED], "augmentation": done}
 
 
-def _result(
-    manifest: Mapping[str, Any], fresh: int, seconds: float, run_id: str | None
-) -> dict[str, Any]:
+def _result(manifest: Mapping[str, Any], fresh: int, seconds: float) -> dict[str, Any]:
     counts = dict(manifest["augmentation"]["counts"])
     kept = counts.pop("source_kept")
     return {
@@ -189,5 +188,4 @@ def _result(
         "rows_of_this_run": fresh,
         "seconds": round(seconds, 3),
         "rows_per_second": round(fresh / max(seconds, 1e-9), 1),
-        "mlflow_run_id": run_id,
     }

@@ -133,7 +133,8 @@ class BlockLedger:
     @property
     def rate(self) -> float:
         """The rows per second of this run."""
-        return self.new_rows / max(self.last - self.first, 1e-9) if self.new_rows else 0.0
+        seconds = self.last - self.first  # of clocks that may have been set back since
+        return self.new_rows / seconds if self.new_rows and seconds > 0 else 0.0
 
     @property
     def skipped(self) -> dict[str, int]:

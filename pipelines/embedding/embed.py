@@ -77,10 +77,12 @@ def _tracked(job: EmbedJob, work: ResumableOutput, verbose: bool) -> dict[str, A
         resumable_run(work, "embed", params, about) as run,
         nullcontext() if _runs_alone(job) else ray_session(verbose, work.output),
     ):
-        job_result = _run(job, work) | {"mlflow_run_id": run.id}
+        job_result = _run(job, work)
         run.result(job_result)
         run.artifact(work.output / MANIFEST_FILE)
-        write_json(work.output / RESULT_FILE, job_result)
+    job_result["mlflow_run_id"] = run.id
+    # Not before: a job that is killed until here ends its run when it continues.
+    write_json(work.output / RESULT_FILE, job_result)
     return job_result
 
 

@@ -85,9 +85,7 @@ def corpus_manifest(
     }
 
 
-def corpus_result(
-    manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
-) -> dict[str, Any]:
+def corpus_result(manifest: dict[str, Any], fresh: int, seconds: float) -> dict[str, Any]:
     """Return the result of a job. fresh: number of rows that this run wrote in `seconds`."""
     documents = manifest.get("documents", {})
     return {
@@ -106,7 +104,6 @@ def corpus_result(
         "rows_of_this_run": fresh,
         "seconds": round(seconds, 3),
         "sentences_per_second": round(fresh / seconds, 1),
-        "mlflow_run_id": run_id,
     }
 
 

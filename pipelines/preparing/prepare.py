@@ -154,11 +154,13 @@ def _run(
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)
         fresh = manifest["rows"] - before
-        result = corpus_result(manifest, fresh, time.monotonic() - started, run.id)
+        result = corpus_result(manifest, fresh, time.monotonic() - started)
         run.result(result)
         for name in (MANIFEST_FILE, REPORT_FILE):
             run.artifact(work.output / name)
-        write_json(work.output / RESULT_FILE, result)
+    result["mlflow_run_id"] = run.id
+    # Not before: a job that is killed until here ends its run when it continues.
+    write_json(work.output / RESULT_FILE, result)
     return result
 
 

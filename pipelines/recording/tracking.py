@@ -106,7 +106,12 @@ def resumable_run(
     about: str,
     parent: str | None = None,
 ) -> AbstractContextManager[Run]:
-    """Open the MLflow run of a job with a resumable output; a killed job continues the same run."""
+    """Open the MLflow run of a job with a resumable output; a killed job continues the same run.
+
+    The runs of jobs whose unfinished work was discarded are ended.
+    """
+    for run_id in work.discarded:
+        end_run(run_id, "KILLED")
     return tracked_run(
         job,
         params,

@@ -25,22 +25,33 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from cotbert_core import __version__
 from cotbert_core.errors import ReadError, UserError
-from cotbert_core.files import require_empty, write_json
+from cotbert_core.files import require_replaceable, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
-from pipelines.storage.output_folder import CONTINUE, QUEUE_FILES, RUN_FILE, changed_settings
+from pipelines.storage.output_folder import (
+    CONTINUE,
+    QUEUE_FILES,
+    RUN_FILE,
+    changed_settings,
+    earlier_run,
+)
 
 RECORD_FILE = "record.json"
 
 
 @dataclass(frozen=True)
 class ResumableOutput:
-    """The folders of an unfinished job. before: whether an earlier run left work in them."""
+    """The folders of an unfinished job.
+
+    before: whether an earlier run left work in them. discarded: ids of the MLflow runs of other
+    jobs, whose work was in the way.
+    """
 
     output: Path
     scratch: Path
     before: bool
+    discarded: tuple[str, ...] = ()
 
     @property
     def final(self) -> Path:
@@ -65,7 +76,7 @@ def resumable_output(
     record = without_credentials(record)  # it is written to a file, and inputs may be URIs
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
-        require_empty(output)
+        require_replaceable(output)
         work = _enter(partial, record, paid)
         try:
             yield work
@@ -87,9 +98,10 @@ def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOut
     """Return the folders for this record: the existing ones, otherwise new ones."""
     text = json.dumps(record, sort_keys=True)
     home = partial / hashlib.sha256(text.encode()).hexdigest()[:16]
+    discarded: tuple[str, ...] = ()
     if partial.exists() and not home.is_dir():
-        _clear(partial, json.loads(text), paid)
-    work = ResumableOutput(home / "output", home / "scratch", _holds_work(home))
+        discarded = _clear(partial, json.loads(text), paid)
+    work = ResumableOutput(home / "output", home / "scratch", _holds_work(home), discarded)
     # First of all: a folder without it is treated as not written by a job.
     write_json(partial / RECORD_FILE, record)
     work.scratch.mkdir(parents=True, exist_ok=True)
@@ -99,8 +111,8 @@ def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOut
     return work
 
 
-def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
-    """Remove the work of another job; UserError if it was paid for."""
+def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> tuple[str, ...]:
+    """Remove the work of another job and return its MLflow runs; UserError if it was paid for."""
     files = [path.name for path in partial.iterdir()]
     if not any(name.startswith(RECORD_FILE) for name in files) and files:
         raise UserError(
@@ -116,7 +128,9 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
                 "folder if its work is not needed"
             )
         say(f"discarding {partial}, the work of an unfinished job with other {changed}")
+    runs = [earlier_run(file.parent) for file in partial.glob(f"*/scratch/{RUN_FILE}")]
     shutil.rmtree(partial)
+    return tuple(filter(None, runs))
 
 
 def _holds_work(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.training.checkpoints import Checkpoint
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
@@ -119,7 +120,13 @@ def train(
         ):
             run.dataset(corpus)
             _report_notes(notes, tags, run)
-            return _run(training, run, baseline, on_check, begun)
+            result, chosen = _run(training, run, baseline, on_check, begun)
+        result["mlflow_run_id"] = run.id  # known by now if the store has answered since
+        # Not before: a run that is killed until here continues from its checkpoints, and ends its
+        # MLflow run.
+        write_json(output / RESULT_FILE, result)
+        remove_checkpoints(training, chosen)
+        return result
 
 
 def _check(
@@ -199,8 +206,9 @@ def _run(
     known: Baseline | None,
     on_check: Callable[[int, float], None] | None,
     process: WorkerProcess,
-) -> dict[str, Any]:
-    """Run the workers, save the best model and write the report; return the result.
+) -> tuple[dict[str, Any], Checkpoint]:
+    """Run the workers, save the best model and write the report; return the result, and the
+    checkpoint of the model.
 
     known: the baseline, if it has been scored.
     """
@@ -221,10 +229,7 @@ def _run(
     result = run_result(training, log, chosen, run.id, baseline)
     write_training_report(output / REPORT_FILE, result, log.rows, settings)
     _track_result(training, result, run)
-    write_json(output / RESULT_FILE, result)
-    # Not before: a run that is killed until here continues from them.
-    remove_checkpoints(training, chosen)
-    return result
+    return result, chosen
 
 
 def _track_result(training: TrainingRun, result: Mapping[str, Any], run: tracking.Run) -> None:

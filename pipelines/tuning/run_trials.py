@@ -52,7 +52,7 @@ def run_trials(
     try:
         _fit(sweep, plan, dev, steps, stopping, max_concurrent)
     except KeyboardInterrupt:
-        _end_trials(folder)
+        end_trials(folder)
         raise KeyboardInterrupt(CONTINUE) from None
     shutil.rmtree(folder.parent / TUNE_FOLDER, ignore_errors=True)
 
@@ -108,9 +108,9 @@ def _fit(
         tuner.fit()
 
 
-def _end_trials(folder: Path) -> None:
+def end_trials(folder: Path) -> None:
     """End the MLflow runs of unfinished trials; a trial that continues reopens its run."""
-    for trial in folder.iterdir():
+    for trial in folder.iterdir() if folder.is_dir() else ():
         if status_of(trial) == UNFINISHED and (run_id := earlier_run(trial)):
             end_run(run_id, "KILLED")
 

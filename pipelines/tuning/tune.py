@@ -29,6 +29,7 @@ from pipelines.storage.output_folder import (
     SETTINGS_FILE,
     check_output,
     check_writable,
+    earlier_run,
     open_output,
     require_empty,
 )
@@ -42,7 +43,7 @@ from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
-from pipelines.tuning.run_trials import run_trials
+from pipelines.tuning.run_trials import end_trials, run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import SEED, TrialPlan, check_effect, sampled_plan
 
@@ -230,6 +231,10 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
         if not begun or not discard:
             raise UserError(f"{error}{', or --discard to delete it' * begun}") from None
     say(f"discarding the sweep in {output}")
+    if not (output / RESULT_FILE).is_file():
+        end_trials(output / state.TRIALS_FOLDER)
+        if run_id := earlier_run(output):
+            tracking.end_run(run_id, "KILLED")
     shutil.rmtree(output)
     return open_output(output, "sweep", record)
 

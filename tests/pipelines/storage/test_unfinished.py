@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cotbert_core.errors import ReadError, UserError
+from cotbert_core.files import atomic_folder
+from pipelines.storage.output_folder import RUN_FILE
 from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
 
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
@@ -75,10 +77,25 @@ def test_the_same_job_continues(tmp_path, error, message, capsys):
 def test_what_another_job_left_is_discarded(tmp_path, capsys, record, message):
     out = tmp_path / "out"
     interrupted(out, RECORD)
+    for home in (tmp_path / "out.partial").iterdir():
+        if home.is_dir():
+            (home / "scratch" / RUN_FILE).write_text("its run")
     with resumable_output(out, record) as work:
         assert not work.before
         assert names(work.output) == names(work.scratch) == []
+        assert work.discarded == ("its run",)
     assert capsys.readouterr().err == f"discarding {out}.partial, the work of {message}\n"
+
+
+@pytest.mark.parametrize("inside", ["out", "out/deep"])
+def test_the_current_folder_is_no_output_whose_place_is_taken(tmp_path, monkeypatch, inside):
+    (tmp_path / inside).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / inside)
+    message = "holds the current folder" if inside == "out" else "already holds something"
+    for begun in (resumable_output(tmp_path / "out", RECORD), atomic_folder(tmp_path / "out")):
+        with pytest.raises(UserError, match=message), begun:
+            pytest.fail("the block ran")
+    assert names(tmp_path) == sorted({"out", inside})
 
 
 @pytest.mark.parametrize(

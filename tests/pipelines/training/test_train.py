@@ -322,10 +322,17 @@ def test_a_run_continues_by_itself_when_a_worker_dies(home, line, store, capfd):
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
-    home, line, trained, capsys
+    home, line, trained, store, capsys, monkeypatch
 ):
     """The run ends as the one that nothing happened to, best model included, and then nothing is
-    left of its checkpoints."""
+    left of its checkpoints. It is finished when its MLflow run is: killed before, it continues."""
+    states = []
+
+    def noted(path, value):
+        states.append(store.get_run(value["mlflow_run_id"]).info.status)
+        write_json(path, value)
+
+    monkeypatch.setattr("pipelines.training.train.write_json", noted)
     output = unfinished_copy(trained, home / "damaged")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)
@@ -338,6 +345,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
     assert main(line("damaged")) == 0
     assert f"'{last.path}' is damaged (state.pt has 4 bytes" in capsys.readouterr().err
     assert curve(output) == curve(trained)
+    assert states == ["FINISHED"]
     assert not (output / "checkpoints").exists()
     own, whole = ((f / "model" / "model.safetensors").read_bytes() for f in (output, trained))
     assert own == whole
