@@ -32,8 +32,8 @@ _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 
 def write_pooling(folder: Path, hidden_size: int, readout: str | None) -> None:
     """Write a Pooling module's config.json. readout: cls or mean; None: no mode, for refusal."""
-    modes = {key: mode == readout for key, mode in POOLING_MODES.items()}
-    modes |= dict.fromkeys(_OTHER_MODES, False)
+    modes = dict.fromkeys(_OTHER_MODES, False)
+    modes |= {key: mode == readout for key, mode in POOLING_MODES.items()}
     write_json(folder / "config.json", {"word_embedding_dimension": hidden_size} | modes)
 
 

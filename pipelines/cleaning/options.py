@@ -17,7 +17,7 @@ from pipelines.options.shared import comma_names
 
 _option = partial(Option, group=CLEANING)
 CLEAN = _option(
-    "clean texts with these steps: wikitext, markup, urls, control, unicode",
+    f"clean texts with these steps: {', '.join(STEPS)}",
     "STEP,...",
     flag="--clean",
     default="no cleaning",

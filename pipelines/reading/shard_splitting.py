@@ -37,6 +37,9 @@ from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import WITHOUT_COLUMNS, ReadPlan, Shard
 from pipelines.reading.wrapped_lines import looks_wrapped
 
+# The formats in which each line is a row, so that a file may be cut after any of them.
+OF_LINES = ("txt", "jsonl")
+
 
 def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
     """Yield the shards of one file after checking its encoding and its columns.
@@ -95,7 +98,7 @@ def _text_shards(
     if plan.id_column and (text_id := _text_id(name, kind, plan)):
         plan.found.text_ids[name] = text_id
     whole = locations.suffixes(name)[1] or locations.is_uri(name) or not can_be_cut(plan.encoding)
-    if kind in DELIMITERS or whole:
+    if kind not in OF_LINES or whole:
         if head:
             yield Shard(name, kind, first_row=first_row)
     else:

@@ -39,7 +39,12 @@ def for_inference(
     encoder: SentenceEncoder, backend: Backend, precision: Precision
 ) -> SentenceEncoder:
     """Return the encoder as it runs by the library that choose_library returned."""
-    if backend == "openvino":
-        return with_openvino(encoder, precision)
+    return LIBRARIES[backend](encoder, precision)
+
+
+def _with_torch(encoder: SentenceEncoder, precision: Precision) -> SentenceEncoder:
     cast_weights(encoder.backbone.model, precision)
     return encoder
+
+
+LIBRARIES = {"torch": _with_torch, "openvino": with_openvino}

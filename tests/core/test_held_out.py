@@ -113,3 +113,10 @@ def test_each_distinct_text_is_encoded_once():
     one = HeldOut(["q", "t1", "q"], ["t1", "t2", "t1"], np.array([0, 1, 2]))
     score_held_out(lambda texts: asked.extend(texts) or np.eye(len(texts)), one)
     assert sorted(asked) == ["q", "t1", "t2"]
+
+
+def test_documents_are_numbered_in_the_order_of_their_first_targets():
+    held = HeldOut(["q"] * 4, list("abcd"), np.arange(4), np.array([30, 10, 20, 30]))
+    first, of = held.of_documents
+    assert first.tolist() == [0, 1, 2]
+    assert of.tolist() == held.query_documents.tolist() == [0, 1, 2, 0]

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from cotbert_core.errors import UserError
-from cotbert_core.losses import extended_info_nce, info_nce, paired_cosines, same_document
+from cotbert_core.losses import (
+    energy_hinge,
+    extended_info_nce,
+    info_nce,
+    paired_cosines,
+    same_document,
+)
 from tests.core.slow_reference import power
 
 B, D, TEMPERATURE = 6, 5, 0.3
@@ -153,3 +159,9 @@ def test_workers_together_have_the_loss_and_gradient_of_one(kind, workers, docum
     mean.backward()
     for i, expected in enumerate(torch.autograd.grad(whole, inputs)):
         torch.testing.assert_close(torch.cat([p[i].grad for p in parts]), expected)
+
+
+def test_a_rows_own_positive_is_not_its_hardest_negative():
+    one = torch.eye(4)[:3]
+    negative = torch.eye(4)[3:].expand(3, -1)
+    assert energy_hinge(one, one, negative, margin=0.5).item() == 0.0

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.pooling import read_mean
 from cotbert_core.training.precision import (
     autocast,
     cast_weights,
@@ -54,3 +55,11 @@ def test_weights_that_are_cast_once_give_the_same_vectors(encoder_folder, senten
 def test_a_named_format_is_kept(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     assert [resolve_precision(given, CPU) for given in ("bf16", "fp32")] == ["bf16", "fp32"]
+
+
+def test_a_mean_of_bf16_is_not_rounded_to_bf16():
+    hidden = torch.randn(3, 9, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    lengths = torch.tensor([9, 4, 1])
+    found = read_mean(hidden, lengths, lengths)
+    for row, tokens in enumerate(lengths.tolist()):
+        torch.testing.assert_close(found[row], hidden[row, :tokens].float().mean(0))

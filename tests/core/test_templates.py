@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.templates.template_texts import TEMPLATES, resolve_template
+from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.wrapping import BoundTemplate
 
 VARIANTS = ("", "only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed")
 COT_NAMES = [
@@ -95,3 +97,10 @@ def test_a_template_by_its_name_or_its_text():
 def test_what_is_no_template_is_refused(text, fault):
     with pytest.raises(UserError, match=fault):
         resolve_template(text)
+
+
+def test_the_last_of_two_masks_before_the_sentence_is_read(backbone):
+    bound = BoundTemplate.bind(Template("[MASK] or [MASK] : [X]"), backbone.tokenizer.hf)
+    masks = [place for place, token in enumerate(bound.before) if token == bound.mask_id]
+    assert len(masks) == 2
+    assert bound.readout(np.array([3])).tolist() == [masks[-1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.commands.embed import summary
 from pipelines.embedding import earlier_rows, worker
+from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.update import check_same, check_types
 from pipelines.storage.resumable_output import locked_output
 
@@ -368,3 +370,50 @@ def test_vectors_of_an_int8_graph_are_not_mixed_with_others():
 def test_it_is_said_what_became_of_the_rows_that_are_gone(gone, keep_gone, shown):
     result = {"rows": 9, "skipped": 0, "new": 1, "changed": 1, "taken_over": 7, "gone": gone}
     assert summary(result, keep_gone).endswith(f"7 taken over, {shown}")
+
+
+def test_a_block_of_the_same_texts_under_other_ids_gets_the_new_ids(embedded, tmp_path):
+    texts = ["A man", "Two dogs", "The oil price", "A song"]
+    embedded("old", dict(zip(range(4), texts, strict=True)))
+    embedded("new", dict(zip(range(10, 14), texts, strict=True)), update="old")
+    assert [*by_id(tmp_path / "new")] == [10, 11, 12, 13]
+
+
+def test_rows_of_three_parts_in_a_cycle_keep_their_vectors(embedded, tmp_path):
+    words = [
+        "dogs",
+        "oil",
+        "song",
+        "price",
+        "guitar",
+        "cats",
+        "rain",
+        "snow",
+        "tea",
+        "ink",
+        "sea",
+        "sun",
+    ]
+    texts = [f"A man and {word}" for word in words]
+    embedded("old", dict(enumerate(texts)))
+    mixed = [texts[place] for place in (4, 8, 0, 5)]  # of the parts 1, 2, 0 and 1
+    embedded("new", dict(enumerate(mixed)), update="old")
+    embedded("whole", dict(enumerate(mixed)))
+    new, whole = by_id(tmp_path / "new"), by_id(tmp_path / "whole")
+    for one in whole:
+        np.testing.assert_allclose(new[one], whole[one], atol=1e-5)
+
+
+# The options that `check_same` compares, and those on which no text's vector depends.
+COMPARED = (
+    *("model", "id_column", "dtype", "normalize", "template", "readout", "precision", "keep"),
+    *("truncate_dim", "on_long", "passages", "backend", "clean", "documents"),
+)
+OF_ROWS_OR_SPEED = (
+    *("inputs", "text_column", "workers", "attention", "encoding", "delimiter", "limit"),
+    *("wrapped", "update", "keep_gone"),
+)
+
+
+def test_an_option_is_compared_by_an_update_or_changes_no_vector():
+    assert {one.name for one in fields(EmbedOptions)} == {*COMPARED, *OF_ROWS_OR_SPEED}

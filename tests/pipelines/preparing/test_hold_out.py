@@ -205,12 +205,13 @@ def test_rows_of_a_query_with_another_paired_text_leave_too(tmp_path, made):
     """Rows of one sentence and several paired texts are no duplicates, but give a query away."""
     rows = [(f"The man saw {n} dogs today", f"{copy} dogs", f"f{n // 4}")
             for n in range(200) for copy in range(2)]  # fmt: skip
-    rows += [(text, to, "other") for text, to, _ in rows[:200]]
+    # In another document, so that only being a query's sentence takes it away.
+    rows += [(text, f"{to} again", "other") for text, to, _ in rows[:200]]
     write_rows(tmp_path / "a.jsonl", rows, ("text", "to", "film"))
     options = {"documents": "column:film", "augmented_column": "to"}
     corpus = made(tmp_path / "a.jsonl", hold_out=3, **options)
     left = corpus.table(["text"])["text"].to_pylist()
-    assert len(left) == corpus.manifest["rows"] == 400 - corpus.manifest["dropped"]["held_out"]
+    assert len(left) == corpus.manifest["rows"] == 600 - corpus.manifest["dropped"]["held_out"]
     for _, query, target, _ in pairs(corpus):
         assert query not in left
         assert query not in target

@@ -194,6 +194,11 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     file, kept = tmp_path / "texts.jsonl", [row for row in rows[::-1] if row["id"] != missing]
     file.write_text("\n".join(map(json.dumps, kept)))
     check_scores(searched(capsys, bare, query, "--keywords", "--text", str(file)), kept)
+    # Rows that were not embedded make no word commoner.
+    ids = [f"new {n}" if text_ids else 10_000 + n for n in range(9)]
+    more = [{"text": "dogs want a song", "id": one} for one in ids]
+    file.write_text("\n".join(map(json.dumps, [*kept, *more])))
+    check_scores(searched(capsys, bare, query, "--keywords", "--text", str(file)), kept)
 
 
 def test_keywords_get_the_weight_that_the_model_has(tmp_path, bert_folder, capsys):
