@@ -118,10 +118,10 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         what = "holds no file" if is_folder else "does not exist or matches no file"
         kinds = f"{kinds}; those found are {_endings(unknown)}: {_CONVERT}" if unknown else kinds
         raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
-    if len(unknown) > len(usable) and not is_output(name, found):
+    if unknown and not is_output(name, found):
         say_once(
-            f"note: most files in {item!r} are of kinds that are not read ({_endings(unknown)}): "
-            f"{_CONVERT}"
+            f"note: {len(unknown):,} of {len(unknown) + len(usable):,} files in {item!r} are of "
+            f"kinds that are not read ({_endings(unknown)}): {_CONVERT}"
         )
     return usable, others
 
