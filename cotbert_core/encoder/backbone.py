@@ -165,9 +165,15 @@ def load_backbone(
     attention: see cotbert_core.encoder.attention. Raises UserError for a name that cannot be
     loaded, and for an encoder of another family than the SUPPORTED ones.
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel
 
     keep_threads_started()
+    family = open_pretrained(AutoConfig, name).model_type
+    if family not in SUPPORTED:
+        raise UserError(
+            f"encoder {name!r} is of the family {family!r}, which is not supported: give one of "
+            f"the families {', '.join(SUPPORTED)}"
+        )
     tokenizer = load_tokenizer(name)
     device = current_device()
     model = open_pretrained(
@@ -177,10 +183,12 @@ def load_backbone(
         attn_implementation=initial_attention(attention, device),
         dtype=torch.float32,
     )
-    if model.config.model_type not in SUPPORTED:
+    tokens, embeddings = len(tokenizer.hf), model.get_input_embeddings().num_embeddings
+    if tokens > embeddings:
         raise UserError(
-            f"encoder {name!r} is of the family {model.config.model_type!r}, which is not "
-            f"supported: give one of the families {', '.join(SUPPORTED)}"
+            f"encoder {name!r} has {embeddings:,} token embeddings and a tokenizer of {tokens:,} "
+            "tokens: give it the tokenizer that belongs to it, or call its "
+            "resize_token_embeddings and train it on"
         )
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)

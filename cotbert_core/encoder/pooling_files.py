@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, small_files
+from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, PROMPTS_FILE, small_files
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import (
     QUERY,
@@ -151,6 +151,27 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     if modules and not sentence_transformers_pooling(folder).get("include_prompt", True):
         raise prompt_left_out(name)
     return template
+
+
+def unread_notes(name: str, *, prompts: bool = True) -> list[str]:
+    """Return notes on what sentence-transformers would do with an encoder NAME and this package
+    does not. prompts: whether no prompt is given, so that those of the folder are of interest."""
+    notes = [unused_prompts(name) if prompts else None, _truncation_note(name)]
+    return [note for note in notes if note]
+
+
+def _truncation_note(name: str) -> str | None:
+    """Return a note on the dimensions that a sentence-transformers folder keeps of its vectors."""
+    folder = small_files(name)
+    if (folder / POOLING_CONFIG_FILE).is_file() or not (folder / PROMPTS_FILE).is_file():
+        return None
+    kept = read_object(folder / PROMPTS_FILE).get("truncate_dim")
+    if kept is None:
+        return None
+    return (
+        f"note: sentence-transformers keeps {kept} dimensions of the vectors of {name!r}, and "
+        "here all are kept: `cotbert embed --truncate-dim` keeps as many as it names"
+    )
 
 
 def unused_prompts(name: str) -> str | None:

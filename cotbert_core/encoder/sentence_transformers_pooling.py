@@ -15,6 +15,12 @@ _INSTEAD = (
     "copy the folder without modules.json, which is then read by mean pooling, or encode with "
     "sentence-transformers"
 )
+# This package writes such a module for a model with a template, beside the cotbert.json that this
+# folder lacks.
+_SAVED_AGAIN = (
+    "if sentence-transformers has saved a model of cotbert again, give the folder that cotbert "
+    "wrote, and in any case sentence-transformers can encode with this one"
+)
 
 
 def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
@@ -40,8 +46,9 @@ def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
         elif kind == "Normalize":
             pooling["normalize"] = True
         else:
+            instead = _SAVED_AGAIN if kind == "WordWeights" else _INSTEAD
             raise UserError(
-                f"encoder {str(folder)!r} has a {kind} module, which is not supported: {_INSTEAD}"
+                f"encoder {str(folder)!r} has a {kind} module, which is not supported: {instead}"
             )
     return pooling
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
-from cotbert_core.encoder.pooling_files import unused_prompts
+from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import digest
@@ -127,7 +127,7 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
-    if options.template is None and (note := unused_prompts(model)):
+    for note in unread_notes(model, prompts=options.template is None):
         say(note)
     # A setting of the attention decides the library too.
     backend: Backend = options.backend if options.attention == "auto" else "torch"

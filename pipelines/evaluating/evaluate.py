@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.pooling_files import unused_prompts
+from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Labelled
 from pipelines.evaluating.changed_queries import changed_queries
@@ -127,7 +127,7 @@ def _score(
     sentences = data.sentences() if needed else []
     sample = sample_sentences(options, sentences)
     readout = readout or open_readout(options, sentences)
-    if options.template is None and (note := unused_prompts(options.model)):
+    for note in unread_notes(options.model, prompts=options.template is None):
         say(note)
     if sample is not None:
         check_transform(options, sample, readout)

@@ -21,7 +21,7 @@ import torch
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.encoder.pooling_files import load_pooling_config, unused_prompts
+from cotbert_core.encoder.pooling_files import load_pooling_config, unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json
@@ -146,11 +146,14 @@ def _own_readout(encoder: str) -> str | None:
     """Return the pooling that the encoder's folder names; None for none or an unsupported one."""
     try:
         readout = load_pooling_config(encoder).get("readout")
-        if note := unused_prompts(encoder):
+        for note in unread_notes(encoder):
             say(note)
         return readout
     except UserError as error:
-        say(f"note: the baseline is not the encoder's own pooling: {error}")
+        say(
+            "warning: neither the baseline nor the training reads the encoder in its own way: "
+            f"{error}"
+        )
         return None
 
 

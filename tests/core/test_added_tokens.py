@@ -21,7 +21,8 @@ from transformers import (
 )
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.errors import UserError
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 SIZES |= {"initializer_range": 0.2}
@@ -40,6 +41,15 @@ def words_folder(bert_folder, tmp_path):
     model = AutoModel.from_pretrained(bert_folder)
     model.resize_token_embeddings(len(tokenizer))
     return saved(model, tokenizer, tmp_path / "encoder")
+
+
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(bert_folder, tmp_path):
+    """The first text with such a token would end a job."""
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    tokenizer.add_tokens(["covid19"])
+    folder = saved(AutoModel.from_pretrained(bert_folder), tokenizer, tmp_path / "encoder")
+    with pytest.raises(UserError, match=r"has 164 token embeddings and a tokenizer of 165 tok"):
+        load_backbone(folder)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pretend_gpu
 import pytest
@@ -14,6 +16,7 @@ from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.training import devices
@@ -57,6 +60,15 @@ def folder(request, bert_folder, tmp_path_factory):
 def test_another_family_is_refused(folder):
     with pytest.raises(UserError, match=r"family '(convbert|gpt2)', which is not .* albert, bert,"):
         load_backbone(folder)
+
+
+def test_another_family_is_refused_before_its_weights_are_missed(bert_folder, tmp_path):
+    """T5's encoder alone lacks those of a decoder."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(bert_folder, folder)
+    write_json(folder / "config.json", {"model_type": "t5"})
+    with pytest.raises(UserError, match="family 't5', which is not supported"):
+        load_backbone(str(folder))
 
 
 def test_each_family_is_opened_on_a_gpu(folder, monkeypatch):

@@ -24,6 +24,7 @@ from cotbert_core.encoder.pooling_files import (
     own_prompt,
     query_template,
     resolve_pooling_config,
+    unread_notes,
     unused_prompts,
 )
 from cotbert_core.encoder.pretrained import no_loading_report
@@ -265,6 +266,18 @@ def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
     assert unused_prompts(prompted("query", {"query": "query: ", "document": ""}, name="b")) is None
     assert unused_prompts(prompted(None, {"query": "query: "}, name="d")) is None
     assert unused_prompts(prompted(None, {}, name="c")) is None
+
+
+def test_dimensions_that_sentence_transformers_leaves_out_are_named(
+    saved_once, bert_folder, tmp_path
+):
+    saved = saved_once(bert_folder, None, (("query", "query: "),), 20, ())
+    shutil.copytree(saved, tmp_path / "short")
+    file = tmp_path / "short" / "config_sentence_transformers.json"
+    write_json(file, read_json(file) | {"truncate_dim": 8})
+    assert unread_notes(str(saved)) == []
+    (note,) = unread_notes(str(tmp_path / "short"))
+    assert note.startswith("note: sentence-transformers keeps 8 dimensions of the vectors of ")
 
 
 def test_the_prompt_for_queries(prompted):
