@@ -24,6 +24,7 @@ from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.saving.model_folder import make_readable
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
 from pipelines.storage.output_folder import require_empty
@@ -63,7 +64,10 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
         if options.format == "folder" and _is_converted(options):
             _convert(encoder.backbone, output)
         elif options.format == "folder":
-            encoder.save_pretrained(output)
+            with atomic_folder(output) as folder:
+                encoder.save_pretrained(folder)
+                if options.template is None and options.readout is None:
+                    copy_source_files(options.model, folder)
         else:
             result["largest_difference"] = _write_onnx(encoder, output)
             run.metrics({"largest_difference": result["largest_difference"]})

@@ -6,7 +6,6 @@ by more than the user allows; the record of the graph gives the scores and the s
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,6 @@ import numpy as np
 
 from cotbert_core.encoder.locations import (
     INT8_FOLDER,
-    POOLING_CONFIG_FILE,
-    locate_encoder,
-    saved_part,
 )
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8
@@ -28,7 +24,6 @@ from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
 from cotbert_core.exporting.quantization import check_nncf, quantized
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.messages.redaction import without_credentials
-from cotbert_core.saving.keyword_weights import WEIGHTS_FILE
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -37,6 +32,7 @@ from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored, score_of
 from pipelines.exporting.calibration_texts import calibration_texts
+from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import QuantizeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
@@ -131,10 +127,8 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
         "versions": versions() | {name: version(name) for name in MADE_BY},
     }
     record_facts(folder, facts)
-    weights = saved_part(job.model, WEIGHTS_FILE)
-    if weights.is_file():
-        shutil.copyfile(weights, folder / WEIGHTS_FILE)
-    _write_card(job.model, folder, facts)
+    copy_source_files(job.model, folder)
+    _write_card(folder, facts)
     return facts
 
 
@@ -180,11 +174,9 @@ def _check_loss(facts: Mapping[str, Any], most: float) -> None:
             )
 
 
-def _write_card(model: str, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Add a description of int8/ to the model card, which is kept if this package wrote it."""
-    source = Path(locate_encoder(model))
-    own = (source / POOLING_CONFIG_FILE).is_file() and (source / CARD_FILE).is_file()
-    card = ((source if own else folder) / CARD_FILE).read_text(encoding="utf-8")
+def _write_card(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Add a description of int8/ to the model card."""
+    card = (folder / CARD_FILE).read_text(encoding="utf-8")
     card = card.partition(HEADING)[0]  # of the graph of a model that is quantized again
     lines = " ".join(_sentences(facts))
     about = (

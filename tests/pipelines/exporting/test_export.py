@@ -21,6 +21,7 @@ from cotbert_core.encoder.heads import TanhHead, TransformHead
 from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import load_pooling_config
+from cotbert_core.saving.keyword_weights import keyword_weight, save_keyword_weights
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.cli import main
 from pipelines.exporting import export as job
@@ -174,3 +175,16 @@ def test_a_pickle_without_pooling_keeps_its_head_and_names_no_pooling(
     assert mlm_head(load_backbone(str(new))).fresh is not language_model
     assert load_pooling_config(str(new)) == {}
     assert load_tokenizer(str(new)).json == backbone.tokenizer.json
+
+
+def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_path):
+    model = tmp_path / "model"
+    saved(made(bert_folder, "cot-bert", "mask", "{f}/anchor"), model)
+    (model / "README.md").write_text("trained on a corpus")
+    save_keyword_weights(model, 0.7)
+    export(ExportOptions(str(model), "folder"), tmp_path / "same")
+    assert (tmp_path / "same" / "README.md").read_text() == "trained on a corpus"
+    assert keyword_weight(str(tmp_path / "same"), passages=False) == 0.7
+    export(ExportOptions(str(model), "folder", readout="mean"), tmp_path / "other")
+    assert "trained on a corpus" not in (tmp_path / "other" / "README.md").read_text()
+    assert not (tmp_path / "other" / "search.json").exists()
