@@ -225,6 +225,9 @@ class SentenceEncoder:
             bias, denoise = None, (pooling.denoise, pooling.pad_positions)
             if pooling.denoise != "none":
                 bias = template_bias(backbone, self.bound, ids.lengths, *denoise, batches)
+                # An empty text is its template: rounding errors would be scaled to unit length.
+                empty = torch.from_numpy(ids.lengths == 0).to(vectors.device)
+                vectors = torch.where(empty[:, None], bias, vectors)
         return apply_head(vectors, bias, self.head)
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:

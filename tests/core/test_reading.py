@@ -62,6 +62,13 @@ def test_denoised_vectors_equal_one_sentence_at_a_time(
     np.testing.assert_allclose(unit, expected / lengths, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("denoise", ["position", "pad"])
+def test_a_denoised_empty_text_has_no_direction(open_encoder, sentences, denoise):
+    """It is the template itself. Rounding errors, scaled to unit length, would differ by batch."""
+    encoder = open_encoder(denoise=denoise)
+    assert not encoder.encode(["", *sentences], normalize=True, precision="fp32")[0].any()
+
+
 def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
     aligned = open_encoder(denoise="pad")
     released = SentenceEncoder(aligned.backbone, replace(aligned.pooling, pad_positions="released"))
