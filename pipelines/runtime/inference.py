@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 from cotbert_core.choices import Backend, Precision
 from cotbert_core.encoder import threads as torch_threads
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.exporting.openvino_model import choose_backend, with_openvino
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.precision import cast_weights
+from pipelines.runtime.progress import say
 from pipelines.runtime.worker_resources import has_gpus
 
 # Number of shapes for which oneDNN keeps compiled code. The last batch of every block has a shape
@@ -24,7 +27,16 @@ def choose_library(backend: Backend, encoder: SentenceEncoder, precision: Precis
     this process, such as the head of a cluster, has none. Raises UserError as choose_backend does.
     """
     chosen = choose_backend(backend, encoder, precision)
-    return "torch" if backend == "auto" and chosen != "torch" and has_gpus() else chosen
+    if backend == "auto" and chosen != "torch" and has_gpus():
+        return "torch"
+    if backend == precision == "auto" and not find_spec("openvino"):
+        model = encoder.backbone.name
+        if has_int8(model) and not has_gpus():
+            say(
+                f"warning: {model} has an int8 graph, and openvino is not installed, so torch runs "
+                "the encoder: pip install openvino"
+            )
+    return chosen
 
 
 def set_threads(threads: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -19,6 +20,20 @@ def test_an_int8_folder_uses_the_gpus_of_a_cluster(monkeypatch, asked, gpus, cho
     monkeypatch.setattr(inference, "choose_backend", lambda *_: "openvino")
     monkeypatch.setattr(inference, "has_gpus", lambda: gpus)
     assert inference.choose_library(asked, None, "auto") == chosen
+
+
+def test_an_int8_folder_without_openvino_is_said_to_be_run_by_torch(monkeypatch, tmp_path, capsys):
+    (tmp_path / "int8").mkdir()
+    encoder = SimpleNamespace(backbone=SimpleNamespace(name=str(tmp_path)))
+    monkeypatch.setattr(inference, "choose_backend", lambda *_: "torch")
+    monkeypatch.setattr(inference, "has_gpus", lambda: False)
+    for found in (object(), None):
+        monkeypatch.setattr(inference, "find_spec", lambda _, found=found: found)
+        assert inference.choose_library("auto", encoder, "auto") == "torch"
+        said = capsys.readouterr().err
+        assert ("has an int8 graph, and openvino is not installed" in said) is (found is None)
+    assert inference.choose_library("auto", encoder, "fp32") == "torch"
+    assert capsys.readouterr().err == ""
 
 
 def test_each_library_is_run_by_its_own_function():
