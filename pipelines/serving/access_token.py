@@ -19,11 +19,13 @@ class AccessToken:
     """A token, compared in constant time and never shown."""
 
     def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+        self._token = token.encode()
 
     def admits(self, authorization: str | None) -> bool:
-        """Return whether this Authorization header has the token."""
-        return hmac.compare_digest((authorization or "").encode(), self._expected)
+        """Return whether this Authorization header has the token, after Bearer in any case."""
+        scheme, _, token = (authorization or "").partition(" ")
+        same = hmac.compare_digest(token.strip().encode(), self._token)
+        return same and scheme.lower() == "bearer"
 
 
 def find_access_token(options: ServeOptions) -> AccessToken | None:

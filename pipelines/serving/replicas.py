@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -31,6 +32,7 @@ class Replicas:
     def __init__(self, handle: Any, application_name: str, count: int, concurrent: int) -> None:
         self._handle, self._application = handle, application_name
         self.count, self.concurrent = count, concurrent
+        self._asking: asyncio.Future[int] | None = None
 
     def batch_tokens(self) -> int:
         """Return the default number of tokens of a batch."""
@@ -46,16 +48,27 @@ class Replicas:
 
     async def running(self) -> int:
         """Return the number of running replicas, 0 if Ray does not answer."""
-        from ray import serve
-
+        if self._asking is None or self._asking.done():
+            # A daemon thread: serve.status never returns if Ray has died, and the threads of
+            # asyncio.to_thread are joined when the service ends.
+            self._asking = asyncio.get_running_loop().create_future()
+            threading.Thread(target=self._ask, args=(self._asking,), daemon=True).start()
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
-                status = await asyncio.to_thread(serve.status)
-        except Exception:  # Ray raises errors of many types if the cluster is gone
+                return await asyncio.shield(self._asking)
+        except TimeoutError:
             return 0
-        application = status.applications.get(self._application)
-        deployments = application.deployments.values() if application else ()
-        return sum(found.replica_states.get("RUNNING", 0) for found in deployments)
+
+    def _ask(self, answer: asyncio.Future[int]) -> None:
+        from ray import serve
+
+        number = 0
+        with suppress(Exception):  # Ray raises errors of many types if the cluster is gone
+            application = serve.status().applications.get(self._application)
+            deployments = application.deployments.values() if application else ()
+            number = sum(found.replica_states.get("RUNNING", 0) for found in deployments)
+        with suppress(RuntimeError):  # the loop has ended
+            answer.get_loop().call_soon_threadsafe(answer.set_result, number)
 
 
 @contextmanager

@@ -97,7 +97,10 @@ def _json_object(body: bytes) -> dict[str, Any]:
     try:
         given = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
+        reason = str(error).partition(";")[0][:100]  # after it, advice to a programmer
+        if isinstance(error, UnicodeDecodeError):
+            compressed = body.startswith(_GZIP)
+            reason = "it is compressed" if compressed else "it is not UTF-8"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
         _refuse(f"the body is not JSON ({reason}): send an object such as {_EXAMPLE}")
@@ -106,6 +109,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     return dict(given)
 
 
+_GZIP = b"\x1f\x8b"
 _EXAMPLE = '{"input": ["One text.", "Another one."]}'
 
 

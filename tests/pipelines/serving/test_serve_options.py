@@ -74,7 +74,8 @@ def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch, capsys):
     file.chmod(0o600)
     token = find_access_token(ServeOptions("m", host="0.0.0.0", token_file=file))
     assert token.admits(f"Bearer {TOKEN}")
-    for wrong in (None, "", TOKEN, f"Bearer {TOKEN[:-1]}", f"bearer {TOKEN}", "Bearer \xff"):
+    assert token.admits(f"bearer {TOKEN}")
+    for wrong in (None, "", TOKEN, f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer \xff"):
         assert not token.admits(wrong)
     assert TOKEN not in repr(token)
     assert capsys.readouterr().err == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from dataclasses import replace
 
@@ -38,8 +39,9 @@ def test_queries_are_read_apart_if_they_have_a_prompt():
 REFUSED = {
     "no JSON": (b"{", "the body is not JSON"),
     "binary": (b"\x80\x00\xff", "it is not UTF-8"),
+    "compressed": (gzip.compress(b"{}"), "it is compressed"),
     "nested": (b"[" * 100_000, "nested too deeply"),
-    "digits": (b'{"dimensions": ' + b"9" * 5000 + b"}", "the body is not JSON"),
+    "digits": (b'{"dimensions": ' + b"9" * 5000 + b"}", "value has 5000 digits)"),
     "a list": (b"[]", "the body is an empty list: send an object"),
     "nothing": (b"{}", "input is missing or null"),
     "no text": (b'{"input": []}', "input is an empty list"),
