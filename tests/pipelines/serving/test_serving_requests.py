@@ -41,7 +41,7 @@ REFUSED = {
     "binary": (b"\x80\x00\xff", "it is not UTF-8"),
     "compressed": (gzip.compress(b"{}"), "it is compressed"),
     "nested": (b"[" * 100_000, "nested too deeply"),
-    "digits": (b'{"dimensions": ' + b"9" * 5000 + b"}", "value has 5000 digits)"),
+    "digits": (b'{"dimensions": ' + b"9" * 5000 + b"}", "value has 5000 digits"),
     "a list": (b"[]", "the body is an empty list: send an object"),
     "nothing": (b"{}", "input is missing or null"),
     "no text": (b'{"input": []}', "input is an empty list"),
