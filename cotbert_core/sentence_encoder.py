@@ -29,6 +29,7 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.devices import to_device
 from cotbert_core.training.precision import autocast
 
 DTYPES, PRECISIONS = ("float32", "float16"), get_args(Precision)
@@ -225,9 +226,10 @@ class SentenceEncoder:
             bias, denoise = None, (pooling.denoise, pooling.pad_positions)
             if pooling.denoise != "none":
                 bias = template_bias(backbone, self.bound, ids.lengths, *denoise, batches)
-                # An empty text is its template: rounding errors would be scaled to unit length.
-                empty = torch.from_numpy(ids.lengths == 0).to(vectors.device)
-                vectors = torch.where(empty[:, None], bias, vectors)
+                if (ids.lengths == 0).any():
+                    # An empty text is its template: rounding errors would be scaled to unit length.
+                    empty = to_device(torch.from_numpy(ids.lengths == 0), vectors.device)
+                    vectors = torch.where(empty[:, None], bias, vectors)
         return apply_head(vectors, bias, self.head)
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
