@@ -101,7 +101,8 @@ def write_digests(path: Path, ids: pa.Array | pa.ChunkedArray, described: PartDi
 
 def read_digests(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the rows of a file, and its `block` and `counts`."""
-    table = pq.read_table(path, columns=[ID_COLUMN, "digest", "long"])  # earlier ones have more
+    # Earlier ones have more columns. `pq.read_table` would import pyarrow.dataset, in 0.12 s.
+    table = pq.ParquetFile(path).read(columns=[ID_COLUMN, "digest", "long"])
     return table, json.loads(table.schema.metadata[METADATA_KEY])
 
 

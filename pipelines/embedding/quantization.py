@@ -205,7 +205,7 @@ def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     converted to float32."""
     scale = read_json(folder / MANIFEST_FILE).get("scale")
     columns = [ID_COLUMN, VECTOR_COLUMN, *([SCALE_COLUMN] if scale == EACH_ROW else [])]
-    tables = [pq.read_table(part, columns=columns) for part in part_files(folder)]
+    tables = [pq.ParquetFile(part).read(columns=columns) for part in part_files(folder)]
     table = pa.concat_tables(tables).combine_chunks()
     vectors = table[VECTOR_COLUMN].combine_chunks()
     values = np.asarray(vectors.flatten()).reshape(len(table), -1)

@@ -50,6 +50,8 @@ class Piece:
         self.numbers.append(number)
         self.ids.append(row_id)
         self.texts.append(texts[0])
+        if not self.paired_texts and not self.passthrough:  # in a third of the time
+            return len(texts[0])
         for column, text in zip(self.paired_texts, texts[1:], strict=True):
             column.append(text)
         for passed, value in zip(self.passthrough, values, strict=True):

@@ -127,15 +127,25 @@ def _clean_row(
     """
     if isinstance(values, Unusable):
         return values
+    if last == 1:
+        text = _clean_text(values[:1], plan)
+        return text if isinstance(text, Unusable) else [text]
     texts = []
     for prefix, some in zip(PREFIXES, (values[:parts], *zip(values[parts:last])), strict=False):
-        text = _join(some, plan.keep_paragraphs)
-        if plan.clean is not None and not isinstance(text, Unusable):
-            text = plan.clean(text) or Unusable("emptied_by_cleaning", text)
+        text = _clean_text(some, plan)
         if isinstance(text, Unusable):
             return Unusable(prefix + text, text.excerpt)
         texts.append(text)
     return texts
+
+
+def _clean_text(values: Sequence[Any], plan: ReadPlan) -> str | Unusable:
+    """Return values as one clean text, or why it cannot be used."""
+    several, paragraphs = len(values) > 1, plan.keep_paragraphs
+    text = _join(values, paragraphs) if several else _folded(values[0], paragraphs)
+    if plan.clean is None or isinstance(text, Unusable):
+        return text
+    return plan.clean(text) or Unusable("emptied_by_cleaning", text)
 
 
 def _join(values: Sequence[Any], keep_paragraphs: bool) -> str | Unusable:
@@ -146,40 +156,39 @@ def _join(values: Sequence[Any], keep_paragraphs: bool) -> str | Unusable:
     """
     texts = []
     for value in values:
-        text = _clean(value, keep_paragraphs)
+        text = _folded(value, keep_paragraphs)
         if not isinstance(text, Unusable):
             texts.append(text)
-        elif len(values) == 1 or text not in ("null", "empty"):
-            return Unusable(text, text.excerpt if text is value else value)
+        elif text not in ("null", "empty"):
+            return text
     if not texts:
         return Unusable("empty")
     ended = (text if _ENDED.search(text) else f"{text}." for text in texts[:-1])
     return ("\n" if keep_paragraphs else " ").join([*ended, texts[-1]])
 
 
-def _clean(value: Any, keep_paragraphs: bool) -> str:
-    """Return one text with single blanks, or Unusable."""
+def _folded(value: Any, keep_paragraphs: bool) -> str | Unusable:
+    """Return one text with single blanks, or why it cannot be used."""
     if isinstance(value, Unusable):
         return value
-    if value is None:
-        return Unusable("null")
+    text = value
     if isinstance(value, bytes):
         if len(value) > 4 * MOST_CHARACTERS:  # not decoded, since many rows may share the value
-            return Unusable("too_long")
+            return Unusable("too_long", value)
         try:
-            value = value.decode("utf-8")
+            text = value.decode("utf-8")
         except UnicodeDecodeError:
-            return Unusable(INVALID_UTF8)
-    if not isinstance(value, str):
-        return Unusable("not_text")
-    if len(value) > MOST_CHARACTERS:
-        return Unusable("too_long")
-    if "\0" in value:
-        return Unusable("binary")
-    text = paragraphs_of(value) if keep_paragraphs else " ".join(value.split())
+            return Unusable(INVALID_UTF8, value)
+    if not isinstance(text, str):
+        return Unusable("null" if value is None else "not_text", value)
+    if len(text) > MOST_CHARACTERS:
+        return Unusable("too_long", value)
+    if "\0" in text:
+        return Unusable("binary", value)
+    text = paragraphs_of(text) if keep_paragraphs else " ".join(text.split())
     if _CONTROLS.fullmatch(text):
-        return Unusable("control_characters")
-    return text or Unusable("empty")
+        return Unusable("control_characters", value)
+    return text or Unusable("empty", value)
 
 
 def _read_docstrings(shard: Shard, plan: ReadPlan) -> RawRows:

@@ -101,7 +101,7 @@ class OpenedIndex:
         """Return the ids of the index's numbers."""
         if not self.text_ids:
             return {number: number for number in numbers}
-        ids = pq.read_table(self.path / IDS_FILE)["id"]
+        ids = pq.ParquetFile(self.path / IDS_FILE).read()["id"]
         return {number: ids[number].as_py() for number in numbers}
 
     def values(self, column: str, numbers: Sequence[int]) -> dict[int, Any]:

@@ -131,7 +131,7 @@ class Corpus:
         """Return columns of the parts with these numbers (None: all), concatenated."""
         paths = self.parts()
         chosen = paths if parts is None else [paths[number] for number in parts]
-        return pa.concat_tables([pq.read_table(path, columns=columns) for path in chosen])
+        return pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in chosen])
 
     def part_rows(self) -> tuple[int, ...]:
         """Return the number of rows of each part; UserError if the manifest says otherwise."""

@@ -164,14 +164,14 @@ def test_a_text_of_many_parts_is_taken_from_a_part_that_is_read_anyway(
     texts = {n: "A dog sleeps" if n % 4 == 0 else f"Dog {n}" for n in range(20)}
     embedded("old", texts)
     encoded.clear()
-    read, real = [], pq.read_table
+    read, real = [], pq.ParquetFile.read
 
-    def counted(file, **options):
-        if "columns" in options and "embedding" in options["columns"]:
-            read.append(file.name)
-        return real(file, **options)
+    def counted(self, **options):
+        if "embedding" in (options.get("columns") or ()):
+            read.append(self)
+        return real(self, **options)
 
-    monkeypatch.setattr(earlier_rows.pq, "read_table", counted)
+    monkeypatch.setattr(pq.ParquetFile, "read", counted)
     assert counts(embedded("new", {-1: "The oil price", **texts}, "old")) == [20, 1, 0, 0]
     assert encoded == ["The oil price"]
     # Two neighbouring parts for each of the five blocks but the first, and the last row's part.
