@@ -153,10 +153,12 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     return template
 
 
-def unread_notes(name: str, *, prompts: bool = True) -> list[str]:
+def unread_notes(name: str, *, prompts: bool = True, dimensions: bool = True) -> list[str]:
     """Return notes on what sentence-transformers would do with an encoder NAME and this package
-    does not. prompts: whether no prompt is given, so that those of the folder are of interest."""
-    notes = [unused_prompts(name) if prompts else None, _truncation_note(name)]
+    does not. prompts, dimensions: whether the user has chosen none, so that those that the folder
+    names are of interest."""
+    notes = [unused_prompts(name) if prompts else None]
+    notes += [_truncation_note(name)] if dimensions else []
     return [note for note in notes if note]
 
 

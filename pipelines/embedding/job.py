@@ -127,7 +127,8 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
-    for note in unread_notes(model, prompts=options.template is None):
+    no_template, no_dimensions = options.template is None, options.truncate_dim is None
+    for note in unread_notes(model, prompts=no_template, dimensions=no_dimensions):
         say(note)
     # A setting of the attention decides the library too.
     backend: Backend = options.backend if options.attention == "auto" else "torch"

@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import (
-    INT8_FOLDER,
-)
+from cotbert_core.encoder.locations import INT8_FOLDER
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8
 from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
