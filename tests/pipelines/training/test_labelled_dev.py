@@ -133,6 +133,7 @@ def test_a_training_chooses_by_them(ray_here, own_store, labels, bert_folder, tm
     assert metrics["best_dev_same_label"] == result["dev_same_label"]
     assert metrics["baseline_same_label"] == result["baseline_same_label"]
     assert (
-        f"scores {result['dev_same_label']:.2f} on dev (labelled texts)" in capsys.readouterr().out
+        f"scores {result['dev_same_label']:.2f} % on dev (labelled texts)"
+        in capsys.readouterr().out
     )
     assert "dev texts by labels in %" in (tmp_path / "run/report.html").read_text()

@@ -272,7 +272,7 @@ def test_the_command_chooses_by_them(run, own_store):
     assert "dev_spearman.pairs.tsv" in metrics
     assert "dev_spearman" not in metrics
     assert "dev queries found first" in shown.err
-    assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown.out
+    assert f"scores {result['dev_found_first']:.2f} % on dev (own documents): " in shown.out
     assert "dev queries found first in %" in (output / "report.html").read_text()
     card = (output / "model" / "README.md").read_text()
     assert "own documents, % of the queries that find their document first (the step was" in card

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import mlflow
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from test_tune import begun, words
 from cotbert_core import SentenceEncoder
 from cotbert_core.files import read_json
 from pipelines.cli import main
+from pipelines.runtime import lost_nodes
+from pipelines.runtime.ray_session import ray_session
 from pipelines.training.metrics_log import read_rows
 
 TEXTS = ["A man is singing on the stage.", "Two dogs"]
@@ -98,3 +102,19 @@ def test_the_best_model_of_a_sweep_is_found_by_its_alias(
     expected = SentenceEncoder.from_pretrained(str(model)).encode(TEXTS, precision="fp32")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert "rates@best is now version" in capfd.readouterr().err
+
+
+@pytest.mark.ray_local
+def test_a_lost_node_is_reported_with_rays_cause(cluster, monkeypatch, capfd):
+    """Ray itself notices it after 16 s, and says nothing."""
+    monkeypatch.setattr(lost_nodes, "LOOK_SECONDS", 0.2)
+    lost, said, waited = cluster.add_node(num_cpus=1), "", time.monotonic() + 90
+    with ray_session():
+        time.sleep(1)  # all nodes are seen alive
+        cluster.remove_node(lost, allow_graceful=False)
+        while "warning: " not in said and time.monotonic() < waited:
+            time.sleep(0.2)
+            said += capfd.readouterr().err
+    assert "warning: the cluster lost its node " in said
+    assert "health check failed" in said
+    assert "2 nodes are left" in said
