@@ -8,8 +8,10 @@ not started, since it does not limit bodies, slow headers or connections.
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,8 @@ from pipelines.serving.requests import ServedModel
 # Time for requests in progress to finish when the service ends.
 GRACE_SECONDS = 5
 KEEP_ALIVE_SECONDS = 60
+# Time between two looks for the nodes of Ray, which notices the death of one after 16 s.
+LOOK_SECONDS = 2.0
 BACKLOG = 2048
 # Packages of ray[serve] that are imported here or by ray.serve.
 EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "uvicorn")
@@ -128,7 +132,8 @@ def _address(listener: socket.socket) -> str:
 
 
 def _answer_until_stopped(application: Any, listener: socket.socket) -> None:
-    """Answer HTTP requests until SIGINT or SIGTERM, then raise KeyboardInterrupt."""
+    """Answer HTTP requests until SIGINT or SIGTERM, then raise KeyboardInterrupt; RuntimeError if
+    Ray dies."""
     import uvicorn
 
     from pipelines.serving.limits import MOST_CONNECTIONS, TimedProtocol, allow_connections
@@ -149,8 +154,20 @@ def _answer_until_stopped(application: Any, listener: socket.socket) -> None:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
     )
+    threading.Thread(target=_end_with_ray, args=(server,), daemon=True).start()
     try:
         server.run([listener])
     except KeyboardInterrupt:
         raise KeyboardInterrupt("the service has ended") from None
-    raise RuntimeError("the HTTP server ended by itself")
+    raise RuntimeError("Ray has died, which ran the model: start the service again")
+
+
+def _end_with_ray(server: Any) -> None:
+    """End the server when Ray has no node left: no replica can start, so it would answer 503 for
+    ever, and nothing would start it again."""
+    import ray
+
+    while not server.should_exit:
+        time.sleep(LOOK_SECONDS)
+        with suppress(Exception):  # whether there are nodes is not known
+            server.should_exit |= not any(node["Alive"] for node in ray.nodes())

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import psutil
 import pytest
 from listening import listeners
 from process_tree import below
@@ -175,4 +176,18 @@ def test_it_ends_at_sigterm_and_leaves_no_process(service):
     until = time.monotonic() + 10
     while service.pids and time.monotonic() < until:
         time.sleep(0.1)
+    assert not service.pids
+
+
+def test_it_ends_with_status_1_when_ray_has_died(folder):
+    """So that whatever started it starts it again."""
+    service = Service(folder, "--port", "0")
+    try:
+        (raylet,) = (pid for pid in service.pids if psutil.Process(pid).name() == "raylet")
+        os.kill(raylet, signal.SIGKILL)
+        printed = service.process.communicate(timeout=120)[1]
+    finally:
+        service.process.kill()
+    assert service.process.returncode == 1
+    assert "Ray has died, which ran the model: start the service again" in printed
     assert not service.pids
