@@ -127,6 +127,21 @@ def test_clusters_are_those_of_all_pairs(tmp_path, monkeypatch):
     assert search(tmp_path / "four", alone, 0.8, 2) == (alone, 0)
 
 
+def test_a_row_is_also_compared_with_the_one_before_it_in_a_band(tmp_path):
+    """The smallest id of the only band in which the others meet is not near either of them."""
+    bands = 128 // band_rows(0.8)
+    rows = np.zeros(3, near_duplicates.row_type(band_rows(0.8)))
+    rows["minima"][1:] = np.arange(1, 129)
+    rows["bands"] = np.arange(3 * bands).reshape(3, bands)
+    rows["bands"][:, 0] = 7
+    np.arange(3, dtype=np.int64).tofile(tmp_path / "ids")
+    rows.tofile(tmp_path / "near")
+    np.ones(3, np.uint8).tofile(tmp_path / "keep")
+    files = [tmp_path / "ids"], [tmp_path / "near"], tmp_path / "keep"
+    assert NearDuplicates(*files, 0.8).drop(tmp_path) == 1
+    assert read_flags(tmp_path / "keep", 0, 3).tolist() == [True, True, False]
+
+
 def test_a_similarity_out_of_range_is_reported():
     for similarity in (0, -1, 1, 1.5, 0.1):
         message = r"near_duplicates is .*: give a similarity from 0\.3 to 0\.99"
