@@ -168,17 +168,18 @@ def load_backbone(
     from transformers import AutoConfig, AutoModel
 
     keep_threads_started()
-    family = open_pretrained(AutoConfig, name).model_type
-    if family not in SUPPORTED:
+    config = open_pretrained(AutoConfig, name)
+    if config.model_type not in SUPPORTED:
         raise UserError(
-            f"encoder {name!r} is of the family {family!r}, which is not supported: give one of "
-            f"the families {', '.join(SUPPORTED)}"
+            f"encoder {name!r} is of the family {config.model_type!r}, which is not supported: "
+            f"give one of the families {', '.join(SUPPORTED)}"
         )
     tokenizer = load_tokenizer(name)
     device = current_device()
     model = open_pretrained(
         AutoModel,
         name,
+        config=config,
         allow_pickle=allow_pickle,
         attn_implementation=initial_attention(attention, device),
         dtype=torch.float32,

@@ -155,8 +155,11 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
 
 def unread_notes(name: str, *, prompts: bool = True, dimensions: bool = True) -> list[str]:
     """Return notes on what sentence-transformers would do with an encoder NAME and this package
-    does not. prompts, dimensions: whether the user has chosen none, so that those that the folder
-    names are of interest."""
+    does not.
+
+    prompts, dimensions: False where the user has chosen a template or a number of dimensions, so
+    that what the folder names does not matter.
+    """
     notes = [unused_prompts(name) if prompts else None]
     notes += [_truncation_note(name)] if dimensions else []
     return [note for note in notes if note]

@@ -22,7 +22,7 @@ from pipelines.adapting.outcome import (
     trial_rows,
     trials_header,
 )
-from pipelines.adapting.sentences import sentences
+from pipelines.adapting.sentences import AVERAGE, sentences
 from pipelines.evaluating.changed_queries import HEADER, changed_rows, changed_sentence
 from pipelines.evaluating.options import LABEL_COLUMN
 from pipelines.evaluating.scoring import (
@@ -147,7 +147,7 @@ def changed_section(result: Mapping[str, Any]) -> list[html_page.Section]:
     return [("Queries that changed", said + html_page.table(HEADER, changed_rows(changed), "text"))]
 
 
-_AVERAGED = f"{MERGED}: the average of the best candidate's weights and the untouched ones."
+_AVERAGED = f"{MERGED}: the {AVERAGE}."
 _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),

@@ -32,6 +32,8 @@ _OTHER_LABELS = (
     "such as types of questions. If some of your sentences have such labels, give the command "
     "again with --labelled FILE, --label-column COL and another --output: it then chooses by them."
 )
+# What MERGED is, after an article.
+AVERAGE = "average of the best candidate's weights and the untouched ones"
 # What a score counts, by its key in an evaluation.
 _UNITS = {FOUND_FIRST: "queries", SAME_LABEL: "texts"}
 # What a score is the share of.
@@ -82,9 +84,9 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
     gap, unit = result["differences"][winner][measure], _UNITS[measure]
     share = " found first" if measure == FOUND_FIRST else " nearest to one of their label"
     more = own_text(result) if measure == FOUND_FIRST else LABELLED
-    average = "The average of the best candidate's weights and the untouched ones"
+    named = f"The {AVERAGE}" if winner == MERGED else winner
     return (
-        f"{average if winner == MERGED else winner} was the best by the dev {unit} "
+        f"{named} was the best by the dev {unit} "
         f"({dev[winner]:.1f} %{share}, {dev[UNTOUCHED]:.1f} by the untouched encoder), but the "
         f"{result['models'][winner][measure][unit]:,} test {unit}, which can only confirm it, do "
         f"not: {own:.1f} %, {first:.1f} by the untouched {result['encoder']}: {_gap(gap, 1)}. So "

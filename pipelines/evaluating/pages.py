@@ -18,7 +18,7 @@ PLOTTED = ("STS-B", "pairs-test")
 def evaluation_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
     """Return a page with sentences, tables, and gold against predicted similarity."""
     sections = [(table.title, _html(table)) for table in tables(result, models)]
-    if result.get("verdicts"):  # none if all tasks are MTEB's
+    if result.get("verdicts"):  # empty if only tasks of MTEB are scored
         sentences = html_page.paragraphs(result["verdicts"])
         sections.insert(0, ("Is the difference significant?", sentences))
     if (task := _plotted(models[0])) is not None:

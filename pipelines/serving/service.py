@@ -8,10 +8,8 @@ not started, since it does not limit bodies, slow headers or connections.
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +18,7 @@ from cotbert_core.errors import UserError, require_packages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.inference import choose_library
+from pipelines.runtime.lost_nodes import Nodes, nodes_watched
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.serving.access_token import find_access_token
@@ -31,8 +30,6 @@ from pipelines.serving.requests import ServedModel
 # Time for requests in progress to finish when the service ends.
 GRACE_SECONDS = 5
 KEEP_ALIVE_SECONDS = 60
-# Time between two looks for the nodes of Ray, which notices the death of one after 16 s.
-LOOK_SECONDS = 2.0
 BACKLOG = 2048
 # Packages of ray[serve] that are imported here or by ray.serve.
 EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "uvicorn")
@@ -154,20 +151,15 @@ def _answer_until_stopped(application: Any, listener: socket.socket) -> None:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
     )
-    threading.Thread(target=_end_with_ray, args=(server,), daemon=True).start()
+
+    def end_without_nodes(nodes: Nodes) -> None:
+        """Without a node no replica can start: the service would answer 503 for ever, and nothing
+        would start it again."""
+        server.should_exit |= not any(node["Alive"] for node in nodes)
+
     try:
-        server.run([listener])
+        with nodes_watched(end_without_nodes):
+            server.run([listener])
     except KeyboardInterrupt:
         raise KeyboardInterrupt("the service has ended") from None
     raise RuntimeError("Ray has died, which ran the model: start the service again")
-
-
-def _end_with_ray(server: Any) -> None:
-    """End the server when Ray has no node left: no replica can start, so it would answer 503 for
-    ever, and nothing would start it again."""
-    import ray
-
-    while not server.should_exit:
-        time.sleep(LOOK_SECONDS)
-        with suppress(Exception):  # whether there are nodes is not known
-            server.should_exit |= not any(node["Alive"] for node in ray.nodes())

@@ -99,9 +99,8 @@ def _compared(
 ) -> str:
     """Return the table of a setting's values with the paper's scores."""
     rows: list[tuple[str, ...]] = list(compared_rows(trials, name, published))
-    alone = set(varied(trials)) <= {
-        name
-    }  # else the trials of a value also differ in other settings
+    # Otherwise the trials of a value also differ in other settings.
+    alone = set(varied(trials)) <= {name}
     header: tuple[str, ...] = (
         name,
         metric_among(trials).label,

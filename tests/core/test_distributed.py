@@ -10,7 +10,7 @@ from cotbert_core.training import distributed
 
 @pytest.mark.parametrize("rank", range(3))
 def test_vectors_of_several_workers_are_in_the_order_of_the_sentences(monkeypatch, rank):
-    """A dev score hardly changes when queries and targets change places alike."""
+    """A dev score would hardly show another order, which is the same for queries and targets."""
 
     def encode(texts):
         return np.array([[float(text)] for text in texts])
