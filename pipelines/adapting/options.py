@@ -64,108 +64,78 @@ class AdaptOptions:
     inputs: Annotated[
         tuple[str, ...], replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True)
     ]
-    encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = "all-MiniLM-L6-v2"
-    documents: Annotated[
-        str | None,
-        replace(
-            DOCUMENTS_OPTION,
-            default="row with --split and for docstrings, otherwise none: each row is a sentence",
-        ),
-    ] = None
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
-    sentences: Annotated[
-        int | None,
-        replace(
-            shared.SENTENCES,
-            help="use whole documents of about this many sentences in all",
-            default="use all of them",
-        ),
-    ] = None
+    encoder: str = replace(shared.ENCODER, help="adapt this encoder").field("all-MiniLM-L6-v2")
+    documents: str | None = replace(
+        DOCUMENTS_OPTION,
+        default="row with --split and for docstrings, otherwise none: each row is a sentence",
+    ).field(None)
+    text_column: str = shared.TEXT_COLUMN.field("text")
+    sentences: int | None = replace(
+        shared.SENTENCES,
+        help="use whole documents of about this many sentences in all",
+        default="use all of them",
+    ).field(None)
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
     wrapped: shared.Wrapped = False
     clean: CleanOptions = field(default_factory=CleanOptions)
-    hold_out: Annotated[
-        int | None,
-        replace(
-            HOLD_OUT,
-            help=f"{HOLD_OUT.help}; more than a tenth is refused",
-            default="1,000 documents, or a tenth if that is less",
-        ),
-    ] = None
-    query: Annotated[Query, QUERY] = "any"
-    senteval: Annotated[
-        Path | None,
-        replace(
-            shared.SENTEVAL,
-            help="also score general text, on STS-B in this SentEval folder",
-            group=SCORES,
-        ),
-    ] = None
-    dev_pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, group=SCORES)] = None
-    labelled: Annotated[
-        str | None,
-        replace(
-            LABELLED,
-            help="choose by how often the text nearest to another has the same label, in half of "
-            "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; the "
-            "other half confirms the choice",
-            group=SELECTION,
-            default="choose by the held-out documents or sentences",
-        ),
-    ] = None
-    label_column: Annotated[str | None, replace(LABELS, group=SELECTION)] = None
-    candidates: Annotated[
-        tuple[str, ...],
-        Option(
-            f"try these training methods: {', '.join(CANDIDATES)}",
-            "NAME,...",
-            group=SEARCH,
-            default="all of them; without documents, all that need none",
-            convert=shared.comma_names,
-        ),
-    ] = ()
-    without: Annotated[
-        tuple[str, ...],
-        Option(
-            "leave out these training methods",
-            "NAME,...",
-            group=SEARCH,
-            default="none",
-            convert=shared.comma_names,
-        ),
-    ] = ()
-    max_steps: Annotated[
-        int,
-        replace(
-            shared.STEPS,
-            help="train the best method for this many steps; weak ones are stopped after a sixth "
-            "and after half of them",
-        ),
-    ] = 90
-    batch_size: Annotated[int, shared.BATCH_SIZE] = 64
-    learning_rate: Annotated[float, shared.LEARNING_RATE] = 6e-5
-    pretrain: Annotated[
-        int,
-        Option(
-            "train the encoder as a masked language model for this many steps first, with the "
-            "learning rate of recipe mlm-base",
-            "STEPS",
-            group=TRAINING,
-            unit="steps",
-            default="no pretraining",
-        ),
-    ] = 0
-    seed: Annotated[int, shared.SEED] = 0
-    workers: Annotated[int, replace(shared.WORKERS, default="")] = 1
-    max_concurrent: Annotated[
-        int | None,
-        replace(
-            shared.MAX_CONCURRENT,
-            help="train this many methods at a time; they share the cores",
-            default="1 method, or as many as the GPUs allow",
-        ),
-    ] = None
+    hold_out: int | None = replace(
+        HOLD_OUT,
+        help=f"{HOLD_OUT.help}; more than a tenth is refused",
+        default="1,000 documents, or a tenth if that is less",
+    ).field(None)
+    query: Query = QUERY.field("any")
+    senteval: Path | None = replace(
+        shared.SENTEVAL,
+        help="also score general text, on STS-B in this SentEval folder",
+        group=SCORES,
+    ).field(None)
+    dev_pairs: Path | None = replace(shared.DEV_PAIRS, group=SCORES).field(None)
+    labelled: str | None = replace(
+        LABELLED,
+        help="choose by how often the text nearest to another has the same label, in half of "
+        "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; the "
+        "other half confirms the choice",
+        group=SELECTION,
+        default="choose by the held-out documents or sentences",
+    ).field(None)
+    label_column: str | None = replace(LABELS, group=SELECTION).field(None)
+    candidates: tuple[str, ...] = Option(
+        f"try these training methods: {', '.join(CANDIDATES)}",
+        "NAME,...",
+        group=SEARCH,
+        default="all of them; without documents, all that need none",
+        convert=shared.comma_names,
+    ).field(())
+    without: tuple[str, ...] = Option(
+        "leave out these training methods",
+        "NAME,...",
+        group=SEARCH,
+        default="none",
+        convert=shared.comma_names,
+    ).field(())
+    max_steps: int = replace(
+        shared.STEPS,
+        help="train the best method for this many steps; weak ones are stopped after a sixth "
+        "and after half of them",
+    ).field(90)
+    batch_size: int = shared.BATCH_SIZE.field(64)
+    learning_rate: float = shared.LEARNING_RATE.field(6e-5)
+    pretrain: int = Option(
+        "train the encoder as a masked language model for this many steps first, with the "
+        "learning rate of recipe mlm-base",
+        "STEPS",
+        group=TRAINING,
+        unit="steps",
+        default="no pretraining",
+    ).field(0)
+    seed: int = shared.SEED.field(0)
+    workers: int = replace(shared.WORKERS, default="").field(1)
+    max_concurrent: int | None = replace(
+        shared.MAX_CONCURRENT,
+        help="train this many methods at a time; they share the cores",
+        default="1 method, or as many as the GPUs allow",
+    ).field(None)
 
     def __post_init__(self) -> None:
         for name in (*self.candidates, *self.without):

@@ -51,78 +51,59 @@ class LlmRewriting:
         str,
         Option("use this model, by the endpoint's name for it", "NAME", default="none; required"),
     ]
-    prompt: Annotated[
-        str,
-        Option(
-            "send the text in this file as the prompt, with {sentence} where the sentence goes",
-            "FILE",
-            kind=Path,
-            convert=read_prompt,
-            default="a request for a paraphrase",
-        ),
-    ] = PROMPT
-    base_url: Annotated[
-        str,
-        Option("send requests to this endpoint, which has OpenAI's chat completions API", "URL"),
-    ] = OPENAI
-    key_variable: Annotated[
-        str | None,
-        Option(
-            "read the API key from this environment variable",
-            "NAME",
-            default="OPENAI_API_KEY, if it is set",
-        ),
-    ] = None
-    temperature: Annotated[float | None, shared.TEMPERATURE] = None
-    max_answer_tokens: Annotated[
-        int | None,
-        Option(
-            "limit each answer to this many tokens",
-            "N",
-            unit="tokens",
-            default="the endpoint's limit",
-        ),
-    ] = None
-    concurrency: Annotated[
-        int, Option("send at most this many requests at a time", "N", unit="requests")
-    ] = 8
-    requests_per_minute: Annotated[
-        float | None,
-        Option(
-            "send at most this many requests per minute",
-            "N",
-            unit="requests per minute",
-            default="no limit",
-        ),
-    ] = None
-    retries: Annotated[
-        int,
-        Option(
-            "retry a sentence this many times after a timeout, status 429 or 5xx, or an unusable "
-            "answer",
-            "N",
-            unit="retries",
-        ),
-    ] = 6
-    timeout: Annotated[
-        float, Option("wait this many seconds for an answer", "SECONDS", unit="seconds")
-    ] = 60.0
-    budget_tokens: Annotated[
-        int | None,
-        Option(
-            "stop before more tokens than this are used, including those of earlier runs",
-            "N",
-            unit="tokens",
-            default="no limit",
-        ),
-    ] = None
-    price_in: Annotated[float | None, PRICE] = None
-    price_out: Annotated[
-        float | None, replace(PRICE, help="report costs at this price per million answer tokens")
-    ] = None
-    on_failure: Annotated[
-        OnFailure, Option("keep a sentence without a usable answer as it is, or stop the job")
-    ] = "keep"
+    prompt: str = Option(
+        "send the text in this file as the prompt, with {sentence} where the sentence goes",
+        "FILE",
+        kind=Path,
+        convert=read_prompt,
+        default="a request for a paraphrase",
+    ).field(PROMPT)
+    base_url: str = Option(
+        "send requests to this endpoint, which has OpenAI's chat completions API", "URL"
+    ).field(OPENAI)
+    key_variable: str | None = Option(
+        "read the API key from this environment variable",
+        "NAME",
+        default="OPENAI_API_KEY, if it is set",
+    ).field(None)
+    temperature: float | None = shared.TEMPERATURE.field(None)
+    max_answer_tokens: int | None = Option(
+        "limit each answer to this many tokens",
+        "N",
+        unit="tokens",
+        default="the endpoint's limit",
+    ).field(None)
+    concurrency: int = Option(
+        "send at most this many requests at a time", "N", unit="requests"
+    ).field(8)
+    requests_per_minute: float | None = Option(
+        "send at most this many requests per minute",
+        "N",
+        unit="requests per minute",
+        default="no limit",
+    ).field(None)
+    retries: int = Option(
+        "retry a sentence this many times after a timeout, status 429 or 5xx, or an unusable "
+        "answer",
+        "N",
+        unit="retries",
+    ).field(6)
+    timeout: float = Option(
+        "wait this many seconds for an answer", "SECONDS", unit="seconds"
+    ).field(60.0)
+    budget_tokens: int | None = Option(
+        "stop before more tokens than this are used, including those of earlier runs",
+        "N",
+        unit="tokens",
+        default="no limit",
+    ).field(None)
+    price_in: float | None = PRICE.field(None)
+    price_out: float | None = replace(
+        PRICE, help="report costs at this price per million answer tokens"
+    ).field(None)
+    on_failure: OnFailure = Option(
+        "keep a sentence without a usable answer as it is, or stop the job"
+    ).field("keep")
 
     def __post_init__(self) -> None:
         if not self.model:

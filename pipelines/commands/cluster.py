@@ -20,20 +20,16 @@ class Cluster:
             positional=True,
         ),
     ]
-    nodes: Annotated[
-        int | None,
-        Option("(up) start this many nodes", "N", group=RESOURCES, unit="nodes", default="2 nodes"),
-    ] = None
-    cpus_per_node: Annotated[
-        int | None,
-        Option(
-            "(up) offer this many cores of each node to tasks",
-            "N",
-            group=RESOURCES,
-            unit="cores",
-            default="all cores, divided among the nodes",
-        ),
-    ] = None
+    nodes: int | None = Option(
+        "(up) start this many nodes", "N", group=RESOURCES, unit="nodes", default="2 nodes"
+    ).field(None)
+    cpus_per_node: int | None = Option(
+        "(up) offer this many cores of each node to tasks",
+        "N",
+        group=RESOURCES,
+        unit="cores",
+        default="all cores, divided among the nodes",
+    ).field(None)
     verbose: shared.Verbose = False
 
 

@@ -26,16 +26,13 @@ class Compare:
     ]
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
-    tasks: Annotated[
-        str | None,
-        Option(
-            "also score every model on these comma-separated STS tasks of --senteval; missing ones "
-            "are skipped",
-            "TASK,...",
-            group=SCORES,
-            default="sts with --senteval",
-        ),
-    ] = None
+    tasks: str | None = Option(
+        "also score every model on these comma-separated STS tasks of --senteval; missing ones "
+        "are skipped",
+        "TASK,...",
+        group=SCORES,
+        default="sts with --senteval",
+    ).field(None)
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False

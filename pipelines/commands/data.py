@@ -26,15 +26,12 @@ class Data:
     folder: Annotated[
         Path, Option("check or make this SentEval folder", "DIR", positional=True, path="name")
     ]
-    url: Annotated[
-        str | None,
-        Option(
-            "(fetch) download this tar archive of SentEval's tasks",
-            "URL",
-            group=INPUT,
-            default="the archive of SimCSE's authors on huggingface.co",
-        ),
-    ] = None
+    url: str | None = Option(
+        "(fetch) download this tar archive of SentEval's tasks",
+        "URL",
+        group=INPUT,
+        default="the archive of SimCSE's authors on huggingface.co",
+    ).field(None)
     verbose: shared.Verbose = False
 
 

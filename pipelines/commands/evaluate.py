@@ -19,21 +19,17 @@ class Evaluate:
         replace(MODELS, help=f"{MODELS.help}; later ones are compared with the first"),
     ]
     options: EvaluateOptions
-    output: Annotated[
-        Path | None,
-        Option("write the scores into this JSON file", "FILE", group=OUTPUT, default="no file"),
-    ] = None
-    report: Annotated[
-        tuple[Path, ...],
-        Option(
-            "write the scores beside published ones as a page (.html) or a Markdown table (.md); "
-            "may be repeated",
-            "FILE",
-            group=OUTPUT,
-            append=True,
-            default="no report",
-        ),
-    ] = ()
+    output: Path | None = Option(
+        "write the scores into this JSON file", "FILE", group=OUTPUT, default="no file"
+    ).field(None)
+    report: tuple[Path, ...] = Option(
+        "write the scores beside published ones as a page (.html) or a Markdown table (.md); "
+        "may be repeated",
+        "FILE",
+        group=OUTPUT,
+        append=True,
+        default="no report",
+    ).field(())
     verbose: shared.Verbose = False
 
 

@@ -16,20 +16,16 @@ from pipelines.searching.options import EMBEDDINGS, IndexOptions
 @dataclass(frozen=True, kw_only=True)
 class Index:
     embeddings: Annotated[str, EMBEDDINGS]
-    format: Annotated[
-        Literal["faiss"],
-        Option("write an index of this kind; faiss needs the package faiss-cpu", group=OUTPUT),
-    ] = "faiss"
-    update: Annotated[
-        Path | None,
-        Option(
-            "add the new rows to a copy of this index, which `cotbert index` made of earlier "
-            "embeddings of the same model; rows that no longer exist are dropped from a Flat index",
-            "INDEX",
-            group=INPUT,
-            default="index all rows",
-        ),
-    ] = None
+    format: Literal["faiss"] = Option(
+        "write an index of this kind; faiss needs the package faiss-cpu", group=OUTPUT
+    ).field("faiss")
+    update: Path | None = Option(
+        "add the new rows to a copy of this index, which `cotbert index` made of earlier "
+        "embeddings of the same model; rows that no longer exist are dropped from a Flat index",
+        "INDEX",
+        group=INPUT,
+        default="index all rows",
+    ).field(None)
     options: IndexOptions
     output: shared.OutputFolder
     verbose: shared.Verbose = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pipelines.commands.printing import print_texts
 from pipelines.options.declare import Option
@@ -18,29 +18,23 @@ CHECKED = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Recipes:
-    recipe: Annotated[
-        str | None,
-        Option(
-            "print the settings of this recipe",
-            "RECIPE",
-            positional=True,
-            default="list all recipes",
-        ),
-    ] = None
+    recipe: str | None = Option(
+        "print the settings of this recipe",
+        "RECIPE",
+        positional=True,
+        default="list all recipes",
+    ).field(None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spaces:
-    space: Annotated[
-        str | None,
-        Option(
-            "print what this space varies: a name, or a YAML or Python file of your own",
-            "SPACE",
-            positional=True,
-            path="name",
-            default="list all spaces",
-        ),
-    ] = None
+    space: str | None = Option(
+        "print what this space varies: a name, or a YAML or Python file of your own",
+        "SPACE",
+        positional=True,
+        path="name",
+        default="list all spaces",
+    ).field(None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,29 +37,23 @@ class Pretrain:
         ),
     ]
     training: CorpusOptions
-    new: Annotated[
-        str | None,
-        Option(
-            "train a new BERT of this size, with a WordPiece vocabulary made from the corpus",
-            "LAYERSxHIDDEN",
-            group=MODEL,
-            default="4x256 with mlm-small, else none",
-        ),
-    ] = None
-    vocabulary: Annotated[
-        int | None,
-        Option(
-            "limit the vocabulary of a new encoder to this many tokens",
-            "N",
-            group=MODEL,
-            unit="tokens",
-            default=f"{VOCABULARY} tokens",
-        ),
-    ] = None
-    cased: Annotated[
-        bool, Option("keep upper case in the vocabulary of a new encoder", group=MODEL)
-    ] = False
-    profile: Annotated[bool, PROFILE] = False
+    new: str | None = Option(
+        "train a new BERT of this size, with a WordPiece vocabulary made from the corpus",
+        "LAYERSxHIDDEN",
+        group=MODEL,
+        default="4x256 with mlm-small, else none",
+    ).field(None)
+    vocabulary: int | None = Option(
+        "limit the vocabulary of a new encoder to this many tokens",
+        "N",
+        group=MODEL,
+        unit="tokens",
+        default=f"{VOCABULARY} tokens",
+    ).field(None)
+    cased: bool = Option("keep upper case in the vocabulary of a new encoder", group=MODEL).field(
+        False
+    )
+    profile: bool = PROFILE.field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 from pipelines.options import shared
 from pipelines.options.jobs import QuickstartOptions
@@ -13,9 +12,7 @@ from pipelines.options.jobs import QuickstartOptions
 @dataclass(frozen=True, kw_only=True)
 class Quickstart:
     options: QuickstartOptions
-    output: Annotated[
-        Path | None, replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME")
-    ] = None
+    output: Path | None = replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME").field(None)
     verbose: shared.Verbose = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cotbert_core.messages.printable import shortened
 from pipelines.commands.printing import print_texts
@@ -24,7 +24,7 @@ MOST_CHARACTERS = 300
 @dataclass(frozen=True, kw_only=True)
 class Search:
     options: SearchOptions
-    json: Annotated[bool, Option("print one JSON object for each query", group=OUTPUT)] = False
+    json: bool = Option("print one JSON object for each query", group=OUTPUT).field(False)
     verbose: shared.Verbose = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
 from pipelines.options import shared
@@ -21,69 +21,51 @@ JOB, SUBMITTED, SERVER = "a submitted job", "the job to submit", "the cluster"
 class Submit:
     """parse: returns the values that `command` gives; pipelines.cli passes it."""
 
-    command: Annotated[
-        tuple[str, ...],
-        Option(
-            "run this cotbert command with its options, given after `--`; all nodes must see its "
-            "paths, and relative ones refer to the current folder",
-            "COMMAND",
-            positional=True,
-            default="none, with one of --status, --logs and --stop",
-        ),
-    ] = ()
-    address: Annotated[
-        str | None,
-        Option(
-            "use the job server at this address",
-            "URL",
-            group=SERVER,
-            default="RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`",
-        ),
-    ] = None
-    name: Annotated[
-        str | None,
-        Option("give the job this name", "ID", group=SUBMITTED, default="made from the time"),
-    ] = None
-    env: Annotated[
-        tuple[str, ...],
-        Option(
-            "set this environment variable for the job; may be repeated; passed on if they are set "
-            "are MLflow's address and credentials, COTBERT_CACHE, OPENAI_API_KEY, HF_TOKEN, "
-            "HF_ENDPOINT, HF_HUB_OFFLINE, and AWS_* but for names of files and profiles",
-            "NAME[=VALUE]",
-            group=SUBMITTED,
-            append=True,
-            default="no other variables",
-        ),
-    ] = ()
-    may_grow: Annotated[
-        bool,
-        Option(
-            "submit even if the cluster has too few cores now, because it autoscales",
-            group=SUBMITTED,
-        ),
-    ] = False
-    no_wait: Annotated[
-        bool,
-        Option("return at once instead of showing the job's output until it ends", group=SUBMITTED),
-    ] = False
-    status: Annotated[
-        str | None,
-        Option("show the state of this job", "ID", group=JOB, exclusive="known", default="no job"),
-    ] = None
-    logs: Annotated[
-        str | None,
-        Option(
-            "show this job's output until it ends",
-            "ID",
-            group=JOB,
-            exclusive="known",
-            default="no job",
-        ),
-    ] = None
-    stop: Annotated[
-        str | None, Option("stop this job", "ID", group=JOB, exclusive="known", default="no job")
-    ] = None
+    command: tuple[str, ...] = Option(
+        "run this cotbert command with its options, given after `--`; all nodes must see its "
+        "paths, and relative ones refer to the current folder",
+        "COMMAND",
+        positional=True,
+        default="none, with one of --status, --logs and --stop",
+    ).field(())
+    address: str | None = Option(
+        "use the job server at this address",
+        "URL",
+        group=SERVER,
+        default="RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`",
+    ).field(None)
+    name: str | None = Option(
+        "give the job this name", "ID", group=SUBMITTED, default="made from the time"
+    ).field(None)
+    env: tuple[str, ...] = Option(
+        "set this environment variable for the job; may be repeated; passed on if they are set "
+        "are MLflow's address and credentials, COTBERT_CACHE, OPENAI_API_KEY, HF_TOKEN, "
+        "HF_ENDPOINT, HF_HUB_OFFLINE, and AWS_* but for names of files and profiles",
+        "NAME[=VALUE]",
+        group=SUBMITTED,
+        append=True,
+        default="no other variables",
+    ).field(())
+    may_grow: bool = Option(
+        "submit even if the cluster has too few cores now, because it autoscales",
+        group=SUBMITTED,
+    ).field(False)
+    no_wait: bool = Option(
+        "return at once instead of showing the job's output until it ends", group=SUBMITTED
+    ).field(False)
+    status: str | None = Option(
+        "show the state of this job", "ID", group=JOB, exclusive="known", default="no job"
+    ).field(None)
+    logs: str | None = Option(
+        "show this job's output until it ends",
+        "ID",
+        group=JOB,
+        exclusive="known",
+        default="no job",
+    ).field(None)
+    stop: str | None = Option(
+        "stop this job", "ID", group=JOB, exclusive="known", default="no job"
+    ).field(None)
     verbose: shared.Verbose = False
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
 

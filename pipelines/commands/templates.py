@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from pipelines.commands.printing import print_result, print_texts
 from pipelines.options import shared
@@ -52,7 +51,7 @@ def token_map(given: TokenMap) -> None:
 class SearchTemplate:
     options: TemplateSearchOptions
     output: shared.OutputFolder
-    resume: Annotated[bool, Option("", obsolete="an interrupted search starts again")] = False
+    resume: bool = Option("", obsolete="an interrupted search starts again").field(False)
     verbose: shared.Verbose = False
 
 

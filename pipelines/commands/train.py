@@ -32,7 +32,7 @@ class Train:
     ]
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
-    profile: Annotated[bool, PROFILE] = False
+    profile: bool = PROFILE.field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: shared.Resume = False

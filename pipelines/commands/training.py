@@ -36,52 +36,38 @@ class CorpusOptions:
             path="input",
         ),
     ]
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    text_column: str = shared.TEXT_COLUMN.field("text")
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
-    encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPE_VALUE)] = None
-    max_steps: Annotated[int | None, replace(shared.STEPS, default=RECIPE_VALUE)] = None
-    batch_size: Annotated[
-        int | None,
-        replace(
-            shared.BATCH_SIZE,
-            help="train on this many sentences in each step (pretrain: rows of packed tokens)",
-            default=RECIPE_VALUE,
-        ),
-    ] = None
-    learning_rate: Annotated[float | None, replace(shared.LEARNING_RATE, default=RECIPE_VALUE)] = (
-        None
-    )
-    workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPE_VALUE)] = None
-    device: Annotated[
-        Device | None,
-        Option(
-            "train each worker on CPU cores or on a GPU of its own",
-            group=RESOURCES,
-            default="the recipe's value, or GPUs if there is one for every worker",
-        ),
-    ] = None
-    config: Annotated[
-        Path | None,
-        Option(
-            "override the recipe's settings with those of this YAML file",
-            "FILE",
-            group=TRAINING,
-            default="no changes",
-        ),
-    ] = None
-    assignments: Annotated[
-        tuple[str, ...],
-        Option(
-            "override one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
-            "A.B=VALUE",
-            group=TRAINING,
-            flag="--set",
-            append=True,
-            path="name",
-            default="no changes",
-        ),
-    ] = ()
+    encoder: str | None = replace(shared.ENCODER, default=RECIPE_VALUE).field(None)
+    max_steps: int | None = replace(shared.STEPS, default=RECIPE_VALUE).field(None)
+    batch_size: int | None = replace(
+        shared.BATCH_SIZE,
+        help="train on this many sentences in each step (pretrain: rows of packed tokens)",
+        default=RECIPE_VALUE,
+    ).field(None)
+    learning_rate: float | None = replace(shared.LEARNING_RATE, default=RECIPE_VALUE).field(None)
+    workers: int | None = replace(shared.WORKERS, default=RECIPE_VALUE).field(None)
+    device: Device | None = Option(
+        "train each worker on CPU cores or on a GPU of its own",
+        group=RESOURCES,
+        default="the recipe's value, or GPUs if there is one for every worker",
+    ).field(None)
+    config: Path | None = Option(
+        "override the recipe's settings with those of this YAML file",
+        "FILE",
+        group=TRAINING,
+        default="no changes",
+    ).field(None)
+    assignments: tuple[str, ...] = Option(
+        "override one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
+        "A.B=VALUE",
+        group=TRAINING,
+        flag="--set",
+        append=True,
+        path="name",
+        default="no changes",
+    ).field(())
 
     def settings(self, recipe: str) -> TrainSettings:
         """Return a recipe's settings with the overrides; a UserError lists every invalid one."""
@@ -188,22 +174,19 @@ class CorpusOptions:
 class TrainingOptions(CorpusOptions):
     """The training corpus, the data for dev scores, and changes to a recipe's settings."""
 
-    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
-    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
+    augmented_column: str | None = shared.AUGMENTED_COLUMN.field(None)
+    negative_column: str | None = shared.NEGATIVE_COLUMN.field(None)
     senteval: shared.SentEval = None
     dev_pairs: shared.DevPairs = None
-    labelled: Annotated[
-        str | None,
-        replace(
-            LABELLED,
-            help="choose the step by how often the text nearest to another has the same label, in "
-            "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; graded "
-            "pairs are then only shown",
-            group=SELECTION,
-            default="graded pairs choose, or with --set dev=own the corpus's held-out documents",
-        ),
-    ] = None
-    label_column: Annotated[str | None, replace(LABELS, group=SELECTION)] = None
+    labelled: str | None = replace(
+        LABELLED,
+        help="choose the step by how often the text nearest to another has the same label, in "
+        "this csv, tsv, jsonl or parquet file or folder, with texts in --text-column; graded "
+        "pairs are then only shown",
+        group=SELECTION,
+        default="graded pairs choose, or with --set dev=own the corpus's held-out documents",
+    ).field(None)
+    label_column: str | None = replace(LABELS, group=SELECTION).field(None)
 
     @property
     def reading(self) -> dict[str, Any]:

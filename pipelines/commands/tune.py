@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from pipelines.commands.printing import print_facts
 from pipelines.commands.training import TrainingOptions, comparison
@@ -18,9 +17,9 @@ from pipelines.tuning.options import TuneOptions
 class Tune:
     options: TuneOptions
     training: TrainingOptions
-    discard: Annotated[
-        bool, Option("delete a different sweep in the output folder first", group=OUTPUT)
-    ] = False
+    discard: bool = Option(
+        "delete a different sweep in the output folder first", group=OUTPUT
+    ).field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
     verbose: shared.Verbose = False

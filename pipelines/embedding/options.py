@@ -34,98 +34,72 @@ class EmbedOptions:
 
     model: Annotated[str, shared.MODEL_ADDRESS]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
-    id_column: Annotated[
-        str | None,
-        Option(
-            "read the ids of the rows, whole numbers or text, from this column",
-            "COL",
-            group=INPUT,
-            default="the column id of Parquet files if it holds whole numbers, else row numbers",
-        ),
-    ] = None
-    dtype: Annotated[Dtype, Option("store the vectors in this number format", group=OUTPUT)] = (
-        "float32"
-    )
-    normalize: Annotated[bool, Option("scale each vector to unit length", group=OUTPUT)] = False
+    text_column: str = shared.TEXT_COLUMN.field("text")
+    id_column: str | None = Option(
+        "read the ids of the rows, whole numbers or text, from this column",
+        "COL",
+        group=INPUT,
+        default="the column id of Parquet files if it holds whole numbers, else row numbers",
+    ).field(None)
+    dtype: Dtype = Option("store the vectors in this number format", group=OUTPUT).field("float32")
+    normalize: bool = Option("scale each vector to unit length", group=OUTPUT).field(False)
     workers: shared.Workers = None
     template: shared.Template = None
     readout: shared.Readout = None
     precision: shared.PrecisionOrInt8 = "auto"
-    keep: Annotated[
-        tuple[str, ...],
-        Option(
-            "copy these columns of the input into the output",
-            "COL,...",
-            group=OUTPUT,
-            default="none",
-            convert=shared.comma_names,
-        ),
-    ] = ()
-    truncate_dim: Annotated[
-        int | None,
-        Option(
-            "store only this many leading dimensions, rescaled to unit length if the vector had it",
-            "N",
-            group=OUTPUT,
-            unit="dimensions",
-            default="all dimensions",
-        ),
-    ] = None
-    on_long: Annotated[
-        OnLong,
-        Option(
-            "choose what happens to a text with more tokens than the model reads: embed its "
-            "beginning, skip and list it, or average the vectors of its pieces by their tokens",
-            group=INPUT,
-        ),
-    ] = "truncate"
-    passages: Annotated[
-        int | None,
-        Option(
-            "also store a vector for each passage of this many words of a longer text, by which "
-            "`cotbert search` finds more in long documents",
-            "N",
-            group=INPUT,
-            unit="words",
-            default="one vector for each text",
-        ),
-    ] = None
+    keep: tuple[str, ...] = Option(
+        "copy these columns of the input into the output",
+        "COL,...",
+        group=OUTPUT,
+        default="none",
+        convert=shared.comma_names,
+    ).field(())
+    truncate_dim: int | None = Option(
+        "store only this many leading dimensions, rescaled to unit length if the vector had it",
+        "N",
+        group=OUTPUT,
+        unit="dimensions",
+        default="all dimensions",
+    ).field(None)
+    on_long: OnLong = Option(
+        "choose what happens to a text with more tokens than the model reads: embed its "
+        "beginning, skip and list it, or average the vectors of its pieces by their tokens",
+        group=INPUT,
+    ).field("truncate")
+    passages: int | None = Option(
+        "also store a vector for each passage of this many words of a longer text, by which "
+        "`cotbert search` finds more in long documents",
+        "N",
+        group=INPUT,
+        unit="words",
+        default="one vector for each text",
+    ).field(None)
     backend: shared.EncoderBackend = "auto"
-    attention: Annotated[
-        Attention,
-        Option(
-            "use this attention; auto is plain on a CPU (eager for other families than BERT, "
-            "RoBERTa and XLM-R) and sdpa on a GPU",
-            group=MODEL,
-        ),
-    ] = "auto"
+    attention: Attention = Option(
+        "use this attention; auto is plain on a CPU (eager for other families than BERT, "
+        "RoBERTa and XLM-R) and sdpa on a GPU",
+        group=MODEL,
+    ).field("auto")
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
-    clean: Annotated[tuple[str, ...], CLEAN] = ()
+    clean: tuple[str, ...] = CLEAN.field(())
     limit: shared.Limit = None
     wrapped: shared.Wrapped = False
-    documents: Annotated[
-        Literal["file"] | None,
-        Option(
-            "embed each file of the input as one text, with its path for an id",
-            group=INPUT,
-            default="embed each row",
-        ),
-    ] = None
-    update: Annotated[
-        Path | None,
-        Option(
-            "take over the vectors of these earlier, finished embeddings of the same model and "
-            "options, and embed only the texts that they lack",
-            "DIR",
-            group=INPUT,
-            default="embed all rows",
-        ),
-    ] = None
-    keep_gone: Annotated[
-        bool, Option("with --update, keep the rows whose ids the input no longer has", group=INPUT)
-    ] = False
+    documents: Literal["file"] | None = Option(
+        "embed each file of the input as one text, with its path for an id",
+        group=INPUT,
+        default="embed each row",
+    ).field(None)
+    update: Path | None = Option(
+        "take over the vectors of these earlier, finished embeddings of the same model and "
+        "options, and embed only the texts that they lack",
+        "DIR",
+        group=INPUT,
+        default="embed all rows",
+    ).field(None)
+    keep_gone: bool = Option(
+        "with --update, keep the rows whose ids the input no longer has", group=INPUT
+    ).field(False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clean", in_order(self.clean))

@@ -56,135 +56,101 @@ class EvaluateOptions:
 
     model: str = ""
     # Both may be given, unlike in training.
-    senteval: Annotated[
-        Path | None,
-        replace(SENTEVAL, help="score the tasks in this SentEval folder", exclusive=""),
-    ] = None
-    pairs: Annotated[Path | None, replace(DEV_PAIRS, exclusive="")] = None
-    tasks: Annotated[
-        str | None,
-        Option(
-            "score these tasks: sts, transfer, or any of STS12 to STS16, STS-B, "
-            "SICK-R, MR, CR, SUBJ, MPQA, SST2, TREC and MRPC; or mteb (DenoSent's 15 tasks), or "
-            "mteb:NAME,... with names of MTEB or classification, reranking, retrieval, which need "
-            "the package mteb and the hub",
-            "TASK,...",
-            group=SCORES,
-            default="sts with --senteval, else the graded pairs",
-        ),
-    ] = None
-    allow_missing: Annotated[
-        bool, Option("skip the tasks that the SentEval folder lacks", group=SCORES)
-    ] = False
+    senteval: Path | None = replace(
+        SENTEVAL, help="score the tasks in this SentEval folder", exclusive=""
+    ).field(None)
+    pairs: Path | None = replace(DEV_PAIRS, exclusive="").field(None)
+    tasks: str | None = Option(
+        "score these tasks: sts, transfer, or any of STS12 to STS16, STS-B, "
+        "SICK-R, MR, CR, SUBJ, MPQA, SST2, TREC and MRPC; or mteb (DenoSent's 15 tasks), or "
+        "mteb:NAME,... with names of MTEB or classification, reranking, retrieval, which need "
+        "the package mteb and the hub",
+        "TASK,...",
+        group=SCORES,
+        default="sts with --senteval, else the graded pairs",
+    ).field(None)
+    allow_missing: bool = Option(
+        "skip the tasks that the SentEval folder lacks", group=SCORES
+    ).field(False)
     template: shared.Template = None
-    readout: Annotated[
-        Readout | None,
-        Option(
-            "read the vector at the template's mask, at the first token, as the mean of the last "
-            "layer (mean: normalized as the folder says, last: as it is), of the first and last "
-            "layer, of the static token embeddings, or of the mask's most likely tokens",
-            group=MODEL,
-            default="the model's own",
-        ),
-    ] = None
+    readout: Readout | None = Option(
+        "read the vector at the template's mask, at the first token, as the mean of the last "
+        "layer (mean: normalized as the folder says, last: as it is), of the first and last "
+        "layer, of the static token embeddings, or of the mask's most likely tokens",
+        group=MODEL,
+        default="the model's own",
+    ).field(None)
     precision: shared.EncoderPrecision = "auto"
-    remove: Annotated[
-        tuple[str, ...],
-        Option(
-            "remove these biases from the static readout: frequent, subwords, case, punctuation "
-            "(PromptBERT Table 3)",
-            "BIAS,...",
-            group=MODEL,
-            default="none",
-            convert=shared.comma_names,
-        ),
-    ] = ()
-    frequent_count: Annotated[
-        int | None,
-        Option(
-            "treat this many tokens as frequent for --remove frequent",
-            "N",
-            group=MODEL,
-            unit="tokens",
-            default="36 tokens",
-        ),
-    ] = None
-    top_k: Annotated[
-        int | None,
-        Option(
-            "average this many tokens for --readout top-tokens",
-            "N",
-            group=MODEL,
-            unit="tokens",
-            default="200 tokens",
-        ),
-    ] = None
-    denoise: Annotated[Denoise | None, replace(shared.DENOISE, default="the model's own")] = None
-    whiten: Annotated[
-        str | None,
-        Option(
-            f"whiten the vectors with the statistics of {SAMPLE}",
-            "TEXT",
-            group=MODEL,
-            path="input",
-            default="no whitening",
-        ),
-    ] = None
-    whiten_dimensions: Annotated[
-        int | None,
-        Option(
-            "keep this many dimensions of the whitened vectors",
-            "N",
-            group=MODEL,
-            unit="dimensions",
-            default="all dimensions",
-        ),
-    ] = None
-    rank: Annotated[
-        str | None,
-        Option(
-            f"represent each sentence by how it ranks, by similarity, {SAMPLE}",
-            "TEXT",
-            group=MODEL,
-            path="input",
-            default="no ranking",
-        ),
-    ] = None
-    flow: Annotated[
-        str | None,
-        Option(
-            f"map the vectors with a normalizing flow fitted to {SAMPLE}",
-            "TEXT",
-            group=MODEL,
-            path="input",
-            default="no flow",
-        ),
-    ] = None
-    resamples: Annotated[
-        int,
-        Option(
-            "compute 95 % intervals of the scores from this many bootstrap resamples; 0 for none",
-            "N",
-            group=SCORES,
-            unit="resamples",
-        ),
-    ] = 1000
+    remove: tuple[str, ...] = Option(
+        "remove these biases from the static readout: frequent, subwords, case, punctuation "
+        "(PromptBERT Table 3)",
+        "BIAS,...",
+        group=MODEL,
+        default="none",
+        convert=shared.comma_names,
+    ).field(())
+    frequent_count: int | None = Option(
+        "treat this many tokens as frequent for --remove frequent",
+        "N",
+        group=MODEL,
+        unit="tokens",
+        default="36 tokens",
+    ).field(None)
+    top_k: int | None = Option(
+        "average this many tokens for --readout top-tokens",
+        "N",
+        group=MODEL,
+        unit="tokens",
+        default="200 tokens",
+    ).field(None)
+    denoise: Denoise | None = replace(shared.DENOISE, default="the model's own").field(None)
+    whiten: str | None = Option(
+        f"whiten the vectors with the statistics of {SAMPLE}",
+        "TEXT",
+        group=MODEL,
+        path="input",
+        default="no whitening",
+    ).field(None)
+    whiten_dimensions: int | None = Option(
+        "keep this many dimensions of the whitened vectors",
+        "N",
+        group=MODEL,
+        unit="dimensions",
+        default="all dimensions",
+    ).field(None)
+    rank: str | None = Option(
+        f"represent each sentence by how it ranks, by similarity, {SAMPLE}",
+        "TEXT",
+        group=MODEL,
+        path="input",
+        default="no ranking",
+    ).field(None)
+    flow: str | None = Option(
+        f"map the vectors with a normalizing flow fitted to {SAMPLE}",
+        "TEXT",
+        group=MODEL,
+        path="input",
+        default="no flow",
+    ).field(None)
+    resamples: int = Option(
+        "compute 95 % intervals of the scores from this many bootstrap resamples; 0 for none",
+        "N",
+        group=SCORES,
+        unit="resamples",
+    ).field(1000)
     encoding: shared.Encoding = None
-    corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
-    labelled: Annotated[str | None, LABELLED] = None
-    label_column: Annotated[str | None, LABELS] = None
-    text_column: Annotated[
-        str | None,
-        replace(
-            shared.TEXT_COLUMN,
-            help="read the texts of --labelled, --whiten, --rank and --flow from this column; "
-            "several, e.g. title,body, are joined to one text",
-            group=SCORES,
-            default="text",
-        ),
-    ] = None
+    corpus: Path | None = shared.HELD_OUT_CORPUS.field(None)
+    labelled: str | None = LABELLED.field(None)
+    label_column: str | None = LABELS.field(None)
+    text_column: str | None = replace(
+        shared.TEXT_COLUMN,
+        help="read the texts of --labelled, --whiten, --rank and --flow from this column; "
+        "several, e.g. title,body, are joined to one text",
+        group=SCORES,
+        default="text",
+    ).field(None)
     delimiter: shared.Delimiter = None
-    clean: Annotated[tuple[str, ...], replace(CLEAN, help=f"of --labelled: {CLEAN.help}")] = ()
+    clean: tuple[str, ...] = replace(CLEAN, help=f"of --labelled: {CLEAN.help}").field(())
 
 
 @dataclass(frozen=True)
@@ -192,21 +158,17 @@ class GeometryOptions:
     """The models, and the texts on which their vectors are compared."""
 
     models: Annotated[tuple[str, ...], MODELS]
-    senteval: Annotated[
-        Path | None,
-        replace(SENTEVAL, help="use the STS-B test pairs in this SentEval folder"),
-    ] = None
-    pairs: Annotated[Path | None, DEV_PAIRS] = None
-    corpus: Annotated[
-        str | None,
-        replace(
-            shared.TEXT_CORPUS,
-            help=f"{shared.TEXT_CORPUS.help}, or of a corpus, whose held-out documents are "
-            "searched too",
-        ),
-    ] = None
-    sentences: Annotated[int, shared.SENTENCES] = 5_000
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    senteval: Path | None = replace(
+        SENTEVAL, help="use the STS-B test pairs in this SentEval folder"
+    ).field(None)
+    pairs: Path | None = DEV_PAIRS.field(None)
+    corpus: str | None = replace(
+        shared.TEXT_CORPUS,
+        help=f"{shared.TEXT_CORPUS.help}, or of a corpus, whose held-out documents are "
+        "searched too",
+    ).field(None)
+    sentences: int = shared.SENTENCES.field(5_000)
+    text_column: str = shared.TEXT_COLUMN.field("text")
     precision: shared.EncoderPrecision = "auto"
     encoding: shared.Encoding = None
 

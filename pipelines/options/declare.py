@@ -1,16 +1,17 @@
 """Options declared as fields of a frozen dataclass, which give their name, type and default.
 
-A field `top: Annotated[int, Option("return this many rows", "K", unit="rows")] = 10` is the option
-`--top K`. A field whose type is another such dataclass adds its fields; a field that may be one of
-several dataclasses is an option that chooses one of them by its `name`. A field without an Option
-is not on the command line.
+A field `top: int = Option("return this many rows", "K", unit="rows").field(10)` is the option
+`--top K`; without a default, `top: Annotated[int, Option(...)]` is a required one. A field whose
+type is another such dataclass adds its fields; a field that may be one of several dataclasses is an
+option that chooses one of them by its `name`. A field without an Option is not on the command line.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -29,6 +30,7 @@ TITLES = (
 LAST_TITLES = (OUTPUT, GENERAL)
 
 Model = TypeVar("Model")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class Option:
     path: Literal["", "input", "name"] = ""
     convert: Callable[[Any], Any] | None = None
     kind: type = str
+
+    def field(self, default: Value) -> Value:
+        """Return the field of a dataclass with this option and default."""
+        return dataclass_field(default=default, metadata={Option: self})
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ def obsolete(model: type) -> list[Declared]:
 def _all_declared(model: type, group: str) -> Iterator[Declared]:
     hints = get_type_hints(model, include_extras=True)
     for field in fields(model):
-        hint, option = _annotation(hints[field.name])
+        hint, option = _annotation(field, hints[field.name])
         variants = _variants(hint)
         if option is None:
             yield from _all_declared(hint, group) if is_dataclass(hint) else ()  # type: ignore[arg-type]
@@ -140,7 +146,7 @@ def build(model: type[Model], given: Mapping[str, Any]) -> Model:
     hints = get_type_hints(model, include_extras=True)
     values: dict[str, Any] = {}
     for field in fields(model):  # type: ignore[arg-type]
-        hint, option = _annotation(hints[field.name])
+        hint, option = _annotation(field, hints[field.name])
         if option is None and is_dataclass(hint):
             values[field.name] = build(hint, given)  # type: ignore[arg-type]
         elif variants := _variants(hint):
@@ -173,12 +179,13 @@ def _build_variant(field: str, variants: Mapping[str, type], given: Mapping[str,
     return build(variants[chosen], given)
 
 
-def _annotation(hint: Any) -> tuple[Any, Option | None]:
-    """Return the type without None, and its last annotation that is an Option."""
-    option = None
+def _annotation(field: Field[Any], hint: Any) -> tuple[Any, Option | None]:
+    """Return the type without None, and the field's Option or the type's last annotation that is
+    one."""
+    option = field.metadata.get(Option)
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
-        option = next((note for note in reversed(notes) if isinstance(note, Option)), None)
+        option = next((note for note in reversed(notes) if isinstance(note, Option)), option)
     if get_origin(hint) in (Union, types.UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         hint = kinds[0] if len(kinds) == 1 else hint

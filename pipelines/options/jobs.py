@@ -39,14 +39,11 @@ class ExportOptions:
     ]
     template: shared.Template = None
     readout: shared.Readout = None
-    allow_pickle: Annotated[
-        bool,
-        Option(
-            "read pytorch_model.bin if MODEL has no safetensors; it can run code, so do this only "
-            "if you trust the model",
-            group=MODEL,
-        ),
-    ] = False
+    allow_pickle: bool = Option(
+        "read pytorch_model.bin if MODEL has no safetensors; it can run code, so do this only "
+        "if you trust the model",
+        group=MODEL,
+    ).field(False)
 
 
 @dataclass(frozen=True)
@@ -55,40 +52,30 @@ class QuantizeOptions:
 
     model: Annotated[str, shared.MODEL_ADDRESS]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    text_column: str = shared.TEXT_COLUMN.field("text")
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
-    rows: Annotated[
-        int,
-        Option(
-            "calibrate on this many texts, from places all over the input; as many others are "
-            "compared",
-            "N",
-            group=INPUT,
-            unit="texts",
-        ),
-    ] = 1024
-    max_loss: Annotated[
-        float,
-        Option(
-            "write nothing if a score falls by more than this: Spearman x 100, or MRR@10 x 100 of "
-            "held-out documents",
-            "X",
-            group=SCORES,
-            unit="points",
-        ),
-    ] = 0.5
-    senteval: Annotated[
-        Path | None,
-        replace(
-            shared.SENTEVAL,
-            help="score the STS tasks in this SentEval folder",
-            group=SCORES,
-            exclusive="",
-        ),
-    ] = None
-    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, group=SCORES, exclusive="")] = None
-    corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
+    rows: int = Option(
+        "calibrate on this many texts, from places all over the input; as many others are compared",
+        "N",
+        group=INPUT,
+        unit="texts",
+    ).field(1024)
+    max_loss: float = Option(
+        "write nothing if a score falls by more than this: Spearman x 100, or MRR@10 x 100 of "
+        "held-out documents",
+        "X",
+        group=SCORES,
+        unit="points",
+    ).field(0.5)
+    senteval: Path | None = replace(
+        shared.SENTEVAL,
+        help="score the STS tasks in this SentEval folder",
+        group=SCORES,
+        exclusive="",
+    ).field(None)
+    pairs: Path | None = replace(shared.DEV_PAIRS, group=SCORES, exclusive="").field(None)
+    corpus: Path | None = shared.HELD_OUT_CORPUS.field(None)
 
     def __post_init__(self) -> None:
         at_least(self, LEAST_TEXTS, "rows")
@@ -118,12 +105,9 @@ class MergeOptions:
             path="name",
         ),
     ]
-    weight: Annotated[
-        float,
-        Option(
-            "take this share of each weight from B, 0 to 1, and the rest from A", "W", group=MODEL
-        ),
-    ] = 0.5
+    weight: float = Option(
+        "take this share of each weight from B, 0 to 1, and the rest from A", "W", group=MODEL
+    ).field(0.5)
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
@@ -134,17 +118,15 @@ class MergeOptions:
 class QuickstartOptions:
     """The text that the quickstart trains on, and the number of steps."""
 
-    packages: Annotated[
-        str,
-        Option("learn from the docstrings of these installed packages", "NAME,...", group=INPUT),
-    ] = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
-    sentences: Annotated[int | None, replace(shared.SENTENCES, default="use all of them")] = None
-    steps: Annotated[
-        int,
-        Option(
-            "train the winner for this many steps, and CoT-BERT for a sixth of them",
-            "N",
-            group=TRAINING,
-            unit="steps",
-        ),
-    ] = 60
+    packages: str = Option(
+        "learn from the docstrings of these installed packages", "NAME,...", group=INPUT
+    ).field(
+        "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
+    )
+    sentences: int | None = replace(shared.SENTENCES, default="use all of them").field(None)
+    steps: int = Option(
+        "train the winner for this many steps, and CoT-BERT for a sixth of them",
+        "N",
+        group=TRAINING,
+        unit="steps",
+    ).field(60)

@@ -255,8 +255,8 @@ class KeptFiles:
     keep_checkpoints: which ones are kept. log_model: whether MLflow gets a copy of model/.
     """
 
-    keep_checkpoints: Annotated[Literal["none", "best", "all"], KEEP_CHECKPOINTS] = "none"
-    log_model: Annotated[bool, LOG_MODEL] = False
+    keep_checkpoints: Literal["none", "best", "all"] = KEEP_CHECKPOINTS.field("none")
+    log_model: bool = LOG_MODEL.field(False)
 
 
 MODEL_ALONE = KeptFiles()

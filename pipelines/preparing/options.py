@@ -50,71 +50,53 @@ class PrepareOptions:
 
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     encoder: Annotated[str, shared.ENCODER]
-    max_length: Annotated[
-        int,
-        Option(
-            "truncate a sentence to this many tokens, special tokens not counted",
-            "N",
-            group=MODEL,
-            unit="tokens",
-        ),
-    ] = 32
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
-    sample: Annotated[
-        int | None,
-        Option(
-            "keep a random sample of this many sentences, the same in every run",
-            "N",
-            group=ROWS,
-            unit="sentences",
-            default="keep all",
-        ),
-    ] = None
-    on_invalid: Annotated[
-        Literal["drop", "fail"],
-        Option(
-            "drop and count a row that is not valid UTF-8, JSON or text, or stop with an error",
-            group=INPUT,
-        ),
-    ] = "drop"
-    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
-    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
-    exclude: Annotated[
-        tuple[str, ...],
-        Option(
-            "drop the sentences that occur in these text, csv or tsv files or folders, e.g. an "
-            "evaluation set, ignoring case, punctuation and white space",
-            "FILE",
-            group=ROWS,
-            path="input",
-            default="drop none",
-        ),
-    ] = ()
-    near_duplicates: Annotated[
-        float | None,
-        Option(
-            "keep one text of each group of near duplicates, whose Jaccard similarity over "
-            "5-letter shingles is at least this, 0.3 to 0.99",
-            "SIMILARITY",
-            group=ROWS,
-            default="keep all",
-        ),
-    ] = None
+    max_length: int = Option(
+        "truncate a sentence to this many tokens, special tokens not counted",
+        "N",
+        group=MODEL,
+        unit="tokens",
+    ).field(32)
+    text_column: str = shared.TEXT_COLUMN.field("text")
+    sample: int | None = Option(
+        "keep a random sample of this many sentences, the same in every run",
+        "N",
+        group=ROWS,
+        unit="sentences",
+        default="keep all",
+    ).field(None)
+    on_invalid: Literal["drop", "fail"] = Option(
+        "drop and count a row that is not valid UTF-8, JSON or text, or stop with an error",
+        group=INPUT,
+    ).field("drop")
+    augmented_column: str | None = shared.AUGMENTED_COLUMN.field(None)
+    negative_column: str | None = shared.NEGATIVE_COLUMN.field(None)
+    exclude: tuple[str, ...] = Option(
+        "drop the sentences that occur in these text, csv or tsv files or folders, e.g. an "
+        "evaluation set, ignoring case, punctuation and white space",
+        "FILE",
+        group=ROWS,
+        path="input",
+        default="drop none",
+    ).field(())
+    near_duplicates: float | None = Option(
+        "keep one text of each group of near duplicates, whose Jaccard similarity over "
+        "5-letter shingles is at least this, 0.3 to 0.99",
+        "SIMILARITY",
+        group=ROWS,
+        default="keep all",
+    ).field(None)
     clean: CleanOptions = field(default_factory=CleanOptions)
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
     limit: shared.Limit = None
-    triples: Annotated[
-        bool,
-        Option(
-            "read triples: short for --text-column sent0 --augmented-column sent1 "
-            "--negative-column hard_neg",
-            group=INPUT,
-        ),
-    ] = False
-    documents: Annotated[str | None, DOCUMENTS_OPTION] = None
-    hold_out: Annotated[int | None, HOLD_OUT] = None
-    query: Annotated[Query, QUERY] = "any"
+    triples: bool = Option(
+        "read triples: short for --text-column sent0 --augmented-column sent1 "
+        "--negative-column hard_neg",
+        group=INPUT,
+    ).field(False)
+    documents: str | None = DOCUMENTS_OPTION.field(None)
+    hold_out: int | None = HOLD_OUT.field(None)
+    query: Query = QUERY.field("any")
     wrapped: shared.Wrapped = False
     hold_out_fewer: bool = False
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""

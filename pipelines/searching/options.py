@@ -32,62 +32,47 @@ class SearchOptions:
         ),
     ]
     queries: Annotated[tuple[str, ...], Option("search for this text", "QUERY", positional=True)]
-    top: Annotated[
-        int, Option("return this many rows for each query", "N", group=SEARCH, unit="rows")
-    ] = 10
-    keywords: Annotated[
-        bool,
-        Option(
-            "search by words too: add the BM25 of the query's words to the cosine",
-            group=SEARCH,
-        ),
-    ] = False
-    keyword_weight: Annotated[
-        float | None,
-        Option(
-            "with --keywords, multiply the BM25, which is 1 for the query's best text, by this; "
-            "evaluate --corpus finds the best weight for your text",
-            "WEIGHT",
-            group=SEARCH,
-            default=f"the weight that adapt chose for the model, else {KEYWORD_WEIGHT:g}",
-        ),
-    ] = None
-    inputs: Annotated[
-        tuple[str, ...],
-        Option(
-            "show the texts of this input, which must be all that `cotbert embed` read",
-            "PATH",
-            group=INPUT,
-            flag="--text",
-            path="input",
-            default="the column that `cotbert embed --keep` stored, if any",
-        ),
-    ] = ()
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
-    model: Annotated[
-        str | None,
-        Option(
-            "encode the queries with this copy of the model if the model was moved",
-            "MODEL",
-            group=MODEL,
-            path="name",
-            default="the model that made the vectors",
-        ),
-    ] = None
-    query_template: Annotated[
-        str | None,
-        Option(
-            "put this template around the queries instead of the one that the texts have, e.g. "
-            "'query: [X]'",
-            "TEMPLATE",
-            group=MODEL,
-            default="the model's prompt for queries, if it has one",
-        ),
-    ] = None
+    top: int = Option("return this many rows for each query", "N", group=SEARCH, unit="rows").field(
+        10
+    )
+    keywords: bool = Option(
+        "search by words too: add the BM25 of the query's words to the cosine",
+        group=SEARCH,
+    ).field(False)
+    keyword_weight: float | None = Option(
+        "with --keywords, multiply the BM25, which is 1 for the query's best text, by this; "
+        "evaluate --corpus finds the best weight for your text",
+        "WEIGHT",
+        group=SEARCH,
+        default=f"the weight that adapt chose for the model, else {KEYWORD_WEIGHT:g}",
+    ).field(None)
+    inputs: tuple[str, ...] = Option(
+        "show the texts of this input, which must be all that `cotbert embed` read",
+        "PATH",
+        group=INPUT,
+        flag="--text",
+        path="input",
+        default="the column that `cotbert embed --keep` stored, if any",
+    ).field(())
+    text_column: str = shared.TEXT_COLUMN.field("text")
+    model: str | None = Option(
+        "encode the queries with this copy of the model if the model was moved",
+        "MODEL",
+        group=MODEL,
+        path="name",
+        default="the model that made the vectors",
+    ).field(None)
+    query_template: str | None = Option(
+        "put this template around the queries instead of the one that the texts have, e.g. "
+        "'query: [X]'",
+        "TEMPLATE",
+        group=MODEL,
+        default="the model's prompt for queries, if it has one",
+    ).field(None)
     precision: shared.EncoderPrecision = "auto"
-    encoding: Annotated[
-        str | None, replace(shared.ENCODING, default="the one that `cotbert embed` was given")
-    ] = None
+    encoding: str | None = replace(
+        shared.ENCODING, default="the one that `cotbert embed` was given"
+    ).field(None)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "top")
@@ -112,19 +97,16 @@ FACTORY = "Flat"
 class IndexOptions:
     """The FAISS index to write. FAISS wants 39 to 256 sampled rows per cluster."""
 
-    factory: Annotated[
-        str | None,
-        Option(
-            "build the index that this FAISS factory string describes, e.g. IVF1024,Flat or HNSW32",
-            "STRING",
-            group=OUTPUT,
-            default=FACTORY,
-        ),
-    ] = None
-    sample: Annotated[
-        int, Option("train the index on a sample of this many rows", "N", group=OUTPUT, unit="rows")
-    ] = 100_000
-    seed: Annotated[int, shared.SEED] = 0
+    factory: str | None = Option(
+        "build the index that this FAISS factory string describes, e.g. IVF1024,Flat or HNSW32",
+        "STRING",
+        group=OUTPUT,
+        default=FACTORY,
+    ).field(None)
+    sample: int = Option(
+        "train the index on a sample of this many rows", "N", group=OUTPUT, unit="rows"
+    ).field(100_000)
+    seed: int = shared.SEED.field(0)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "sample")

@@ -23,61 +23,44 @@ class ServeOptions:
     """The model, the address, the limits of a request, and the batching of texts."""
 
     model: Annotated[str, shared.MODEL_ADDRESS]
-    host: Annotated[
-        str,
-        Option(
-            "listen at this address; an address other than loopback needs a token",
-            "HOST",
-            group=SERVICE,
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        int, Option("listen at this port; 0 picks a free one", "PORT", group=SERVICE)
-    ] = 8000
-    token_file: Annotated[
-        Path | None,
-        Option(
-            "require the token in this file as `Authorization: Bearer TOKEN` in every request",
-            "FILE",
-            group=SERVICE,
-            default=f"the token in {TOKEN_VARIABLE}, or no token if that is not set",
-        ),
-    ] = None
-    max_texts: Annotated[
-        int, Option("refuse a request with more texts", "N", group=SERVICE, unit="texts")
-    ] = 2048
-    max_body_mb: Annotated[
-        int, Option("refuse a request with a larger body", "N", group=SERVICE, unit="megabytes")
-    ] = MAX_BODY_MB
-    replicas: Annotated[
-        int | None,
-        Option(
-            "run this many copies of the model",
-            "N",
-            group=RESOURCES,
-            unit="replicas",
-            default="1 replica for each GPU, or 1 for each machine without GPUs",
-        ),
-    ] = None
-    batch_tokens: Annotated[
-        int | None,
-        Option(
-            "join the texts of waiting requests into batches of about this many tokens",
-            "N",
-            group=RESOURCES,
-            unit="tokens",
-            default="8,192 tokens on a CPU, 262,144 on a GPU",
-        ),
-    ] = None
-    max_batch_wait_ms: Annotated[
-        int,
-        Option(
-            "let an idle replica wait at most this long for more texts to fill a batch",
-            "N",
-            group=RESOURCES,
-            unit="milliseconds",
-        ),
-    ] = 20
+    host: str = Option(
+        "listen at this address; an address other than loopback needs a token",
+        "HOST",
+        group=SERVICE,
+    ).field("127.0.0.1")
+    port: int = Option("listen at this port; 0 picks a free one", "PORT", group=SERVICE).field(8000)
+    token_file: Path | None = Option(
+        "require the token in this file as `Authorization: Bearer TOKEN` in every request",
+        "FILE",
+        group=SERVICE,
+        default=f"the token in {TOKEN_VARIABLE}, or no token if that is not set",
+    ).field(None)
+    max_texts: int = Option(
+        "refuse a request with more texts", "N", group=SERVICE, unit="texts"
+    ).field(2048)
+    max_body_mb: int = Option(
+        "refuse a request with a larger body", "N", group=SERVICE, unit="megabytes"
+    ).field(MAX_BODY_MB)
+    replicas: int | None = Option(
+        "run this many copies of the model",
+        "N",
+        group=RESOURCES,
+        unit="replicas",
+        default="1 replica for each GPU, or 1 for each machine without GPUs",
+    ).field(None)
+    batch_tokens: int | None = Option(
+        "join the texts of waiting requests into batches of about this many tokens",
+        "N",
+        group=RESOURCES,
+        unit="tokens",
+        default="8,192 tokens on a CPU, 262,144 on a GPU",
+    ).field(None)
+    max_batch_wait_ms: int = Option(
+        "let an idle replica wait at most this long for more texts to fill a batch",
+        "N",
+        group=RESOURCES,
+        unit="milliseconds",
+    ).field(20)
     template: shared.Template = None
     readout: shared.Readout = None
     precision: shared.PrecisionOrInt8 = "auto"

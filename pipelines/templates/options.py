@@ -26,24 +26,18 @@ class TokensOptions:
     """The sentences whose predicted tokens are shown."""
 
     encoder: Annotated[str, ENCODER]
-    sentences: Annotated[
-        tuple[str, ...],
-        Option(
-            "show the tokens for this sentence", "SENTENCE", positional=True, default="4 examples"
-        ),
-    ] = EXAMPLES
-    template: Annotated[
-        str | None,
-        replace(
-            shared.TEMPLATE,
-            help=f"show the tokens at the last mask of this template: {shared.TEMPLATE_NAMES}",
-            default="the model's own, else PromptBERT's",
-        ),
-    ] = None
-    top: Annotated[
-        int, Option("show this many tokens for each sentence", "N", group=OUTPUT, unit="tokens")
-    ] = 5
-    denoise: Annotated[Literal["position", "pad"], shared.DENOISE] = "position"
+    sentences: tuple[str, ...] = Option(
+        "show the tokens for this sentence", "SENTENCE", positional=True, default="4 examples"
+    ).field(EXAMPLES)
+    template: str | None = replace(
+        shared.TEMPLATE,
+        help=f"show the tokens at the last mask of this template: {shared.TEMPLATE_NAMES}",
+        default="the model's own, else PromptBERT's",
+    ).field(None)
+    top: int = Option(
+        "show this many tokens for each sentence", "N", group=OUTPUT, unit="tokens"
+    ).field(5)
+    denoise: Literal["position", "pad"] = shared.DENOISE.field("position")
 
 
 @dataclass(frozen=True)
@@ -51,14 +45,11 @@ class TokenMapOptions:
     """The token table to draw, and the text in which tokens are counted."""
 
     encoder: Annotated[str, ENCODER]
-    corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
-    table: Annotated[
-        Literal["input", "head"],
-        Option(
-            "draw the static token embeddings, or the output weights of the MLM head", group=MODEL
-        ),
-    ] = "input"
-    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    corpus: str | None = shared.TEXT_CORPUS.field(None)
+    table: Literal["input", "head"] = Option(
+        "draw the static token embeddings, or the output weights of the MLM head", group=MODEL
+    ).field("input")
+    text_column: str = shared.TEXT_COLUMN.field("text")
     encoding: shared.Encoding = None
 
     def __post_init__(self) -> None:
@@ -72,43 +63,31 @@ class TemplateSearchOptions:
     encoder: Annotated[str, ENCODER]
     senteval: shared.SentEval = None
     dev_pairs: shared.DevPairs = None
-    relations: Annotated[
-        Path | None,
-        Option(
-            "try the texts in this file, one per line, between sentence and mask",
-            "FILE",
-            group=INPUT,
-            default="the built-in list",
-        ),
-    ] = None
-    prefixes: Annotated[
-        Path | None,
-        Option(
-            "try the texts in this file, one per line, before the sentence; [X] marks the sentence "
-            "if text or a quote follows it",
-            "FILE",
-            group=INPUT,
-            default="the built-in list",
-        ),
-    ] = None
-    templates: Annotated[
-        Path | None,
-        Option(
-            "score only the whole templates in this file, one per line",
-            "FILE",
-            group=INPUT,
-            default="compose templates of relations and prefixes",
-        ),
-    ] = None
-    rounds: Annotated[
-        int,
-        Option(
-            "search this many rounds, each over the relations and then the prefixes",
-            "N",
-            group=SEARCH,
-            unit="rounds",
-        ),
-    ] = 1
+    relations: Path | None = Option(
+        "try the texts in this file, one per line, between sentence and mask",
+        "FILE",
+        group=INPUT,
+        default="the built-in list",
+    ).field(None)
+    prefixes: Path | None = Option(
+        "try the texts in this file, one per line, before the sentence; [X] marks the sentence "
+        "if text or a quote follows it",
+        "FILE",
+        group=INPUT,
+        default="the built-in list",
+    ).field(None)
+    templates: Path | None = Option(
+        "score only the whole templates in this file, one per line",
+        "FILE",
+        group=INPUT,
+        default="compose templates of relations and prefixes",
+    ).field(None)
+    rounds: int = Option(
+        "search this many rounds, each over the relations and then the prefixes",
+        "N",
+        group=SEARCH,
+        unit="rounds",
+    ).field(1)
     precision: shared.EncoderPrecision = "auto"
 
     def __post_init__(self) -> None:
@@ -141,30 +120,22 @@ class GenerateOptions:
             group=INPUT,
         ),
     ]
-    count: Annotated[
-        int, Option("write this many templates", "N", group=OUTPUT, unit="templates")
-    ] = 500
-    beam: Annotated[int, replace(shared.BEAM, group=SEARCH)] = 100
-    max_tokens: Annotated[
-        int,
-        Option(
-            "generate at most this many tokens per template, not counting word and definition",
-            "N",
-            group=SEARCH,
-            unit="tokens",
-        ),
-    ] = 20
-    examples: Annotated[
-        int | None,
-        Option(
-            "use a random sample of this many definitions",
-            "N",
-            group=INPUT,
-            unit="definitions",
-            default="all definitions",
-        ),
-    ] = None
-    seed: Annotated[int, shared.SEED] = 0
+    count: int = Option("write this many templates", "N", group=OUTPUT, unit="templates").field(500)
+    beam: int = replace(shared.BEAM, group=SEARCH).field(100)
+    max_tokens: int = Option(
+        "generate at most this many tokens per template, not counting word and definition",
+        "N",
+        group=SEARCH,
+        unit="tokens",
+    ).field(20)
+    examples: int | None = Option(
+        "use a random sample of this many definitions",
+        "N",
+        group=INPUT,
+        unit="definitions",
+        default="all definitions",
+    ).field(None)
+    seed: int = shared.SEED.field(0)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "count", "beam", "max_tokens", "examples")

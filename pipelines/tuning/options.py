@@ -47,68 +47,50 @@ class TuneOptions:
             convert=open_space,
         ),
     ]
-    recipe: Annotated[
-        str,
-        Option(
-            "train by this recipe, see `cotbert recipes`",
-            "RECIPE",
-            group=TRAINING,
-            default="the space's own",
-        ),
-    ] = ""
-    trials: Annotated[
-        int | None,
-        Option(
-            "run this many trials",
-            "N",
-            group=SEARCH,
-            unit="trials",
-            default="all of a grid, 12 trials of other spaces and of optuna",
-        ),
-    ] = None
+    recipe: str = Option(
+        "train by this recipe, see `cotbert recipes`",
+        "RECIPE",
+        group=TRAINING,
+        default="the space's own",
+    ).field("")
+    trials: int | None = Option(
+        "run this many trials",
+        "N",
+        group=SEARCH,
+        unit="trials",
+        default="all of a grid, 12 trials of other spaces and of optuna",
+    ).field(None)
     seeds: shared.SeveralSeeds = None
-    draw_seed: Annotated[
-        int,
-        Option(
-            "sample the trials with this seed",
-            "N",
-            group=SEARCH,
-            flag="--sampling-seed",
-            old_flags=("--draw-seed",),
-        ),
-    ] = 0
+    draw_seed: int = Option(
+        "sample the trials with this seed",
+        "N",
+        group=SEARCH,
+        flag="--sampling-seed",
+        old_flags=("--draw-seed",),
+    ).field(0)
     max_concurrent: shared.MaxConcurrent = None
-    stopping: Annotated[
-        Stopping | None,
-        Option(
-            "stop weak trials (ASHA): after this many steps, and again after 3 times, 9 times, ... "
-            "as many, only the best third continues",
-            "STEPS",
-            group=SEARCH,
-            flag="--asha",
-            unit="steps",
-            default="every trial runs to its end",
-            kind=int,
-            convert=Stopping,
-        ),
-    ] = None
-    register: Annotated[
-        str | None,
-        Option(
-            "register the best model in MLflow as models:/NAME@best",
-            "NAME",
-            group=OUTPUT,
-            default="no registration",
-        ),
-    ] = None
-    search: Annotated[
-        Search,
-        Option(
-            "choose trials from the space's grid, with ranges sampled at random, or let Optuna "
-            "choose them by the scores of earlier trials",
-            group=SEARCH,
-        ),
-    ] = "grid"
+    stopping: Stopping | None = Option(
+        "stop weak trials (ASHA): after this many steps, and again after 3 times, 9 times, ... "
+        "as many, only the best third continues",
+        "STEPS",
+        group=SEARCH,
+        flag="--asha",
+        unit="steps",
+        default="every trial runs to its end",
+        kind=int,
+        convert=Stopping,
+    ).field(None)
+    register: str | None = Option(
+        "register the best model in MLflow as models:/NAME@best",
+        "NAME",
+        group=OUTPUT,
+        default="no registration",
+    ).field(None)
+    search: Search = Option(
+        "choose trials from the space's grid, with ranges sampled at random, or let Optuna "
+        "choose them by the scores of earlier trials",
+        group=SEARCH,
+    ).field("grid")
 
     def __post_init__(self) -> None:
         from pipelines.recording.registry import check_registry

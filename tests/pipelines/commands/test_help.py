@@ -105,7 +105,7 @@ def words(text):
 @dataclass(frozen=True)
 class Hot:
     name: ClassVar[str] = "hot"
-    degrees: Annotated[float, Option("heat to this", "X", unit="degrees")] = 90.0
+    degrees: float = Option("heat to this", "X", unit="degrees").field(90.0)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Cold:
 @dataclass(frozen=True)
 class Drink:
     way: Annotated[Hot | Cold, Option("make it this way")]
-    sips: Annotated[tuple[str, ...], Option("take these", "WORD", convert=words)] = ()
+    sips: tuple[str, ...] = Option("take these", "WORD", convert=words).field(())
     hidden: int = 3
 
 
