@@ -75,9 +75,9 @@ class AdaptOptions:
         help="use whole documents of about this many sentences in all",
         default="use all of them",
     ).field(None)
-    encoding: shared.Encoding = None
-    delimiter: shared.Delimiter = None
-    wrapped: shared.Wrapped = False
+    encoding: str | None = shared.ENCODING.field(None)
+    delimiter: str | None = shared.DELIMITER.field(None)
+    wrapped: bool = shared.WRAPPED.field(False)
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: int | None = replace(
         HOLD_OUT,

@@ -126,7 +126,7 @@ class AugmentOptions:
     ]
     limits: Limits = field(default_factory=Limits)
     encoder: str | None = replace(shared.ENCODER, default="the corpus's encoder").field(None)
-    workers: shared.Workers = None
+    workers: int | None = shared.WORKERS.field(None)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "workers")

@@ -14,7 +14,7 @@ class Adapt:
     options: AdaptOptions
     kept: shared.KeptFiles
     output: shared.JobFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Adapt) -> None:

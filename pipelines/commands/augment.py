@@ -19,7 +19,7 @@ FEW = 0.5
 class Augment:
     options: AugmentOptions
     output: shared.JobFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Augment) -> None:

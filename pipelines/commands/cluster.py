@@ -30,7 +30,7 @@ class Cluster:
         unit="cores",
         default="all cores, divided among the nodes",
     ).field(None)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Cluster) -> None:

@@ -25,7 +25,7 @@ class Compare:
         ),
     ]
     training: TrainingOptions
-    seeds: shared.SeveralSeeds = None
+    seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     tasks: str | None = Option(
         "also score every model on these comma-separated STS tasks of --senteval; missing ones "
         "are skipped",
@@ -35,8 +35,8 @@ class Compare:
     ).field(None)
     kept: shared.KeptFiles
     output: shared.JobFolder
-    resume: shared.Resume = False
-    verbose: shared.Verbose = False
+    resume: bool = shared.RESUME.field(False)
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Compare) -> None:

@@ -32,7 +32,7 @@ class Data:
         group=INPUT,
         default="the archive of SimCSE's authors on huggingface.co",
     ).field(None)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Data) -> None:

@@ -18,7 +18,7 @@ from pipelines.runtime.progress import say
 class Embed:
     options: EmbedOptions
     output: shared.JobFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Embed) -> None:

@@ -30,7 +30,7 @@ class Evaluate:
         append=True,
         default="no report",
     ).field(())
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Evaluate) -> None:

@@ -12,7 +12,7 @@ from pipelines.options import shared
 class Geometry:
     options: GeometryOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Geometry) -> None:

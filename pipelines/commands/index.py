@@ -28,7 +28,7 @@ class Index:
     ).field(None)
     options: IndexOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Index) -> None:

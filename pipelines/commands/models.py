@@ -14,7 +14,7 @@ from pipelines.runtime.ending import print_ending, reading_words, rows_again
 class Export:
     options: ExportOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def export(given: Export) -> None:
@@ -27,7 +27,7 @@ def export(given: Export) -> None:
 class Quantize:
     options: QuantizeOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def quantize(given: Quantize) -> None:
@@ -50,7 +50,7 @@ def quantize(given: Quantize) -> None:
 class Merge:
     options: MergeOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def merge(given: Merge) -> None:

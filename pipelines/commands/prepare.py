@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # pyarrow would slow --help
 class Prepare:
     options: PrepareOptions
     output: shared.JobFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Prepare) -> None:

@@ -56,8 +56,8 @@ class Pretrain:
     profile: bool = PROFILE.field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
-    resume: shared.Resume = False
-    verbose: shared.Verbose = False
+    resume: bool = shared.RESUME.field(False)
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Pretrain) -> None:

@@ -13,7 +13,7 @@ from pipelines.options.jobs import QuickstartOptions
 class Quickstart:
     options: QuickstartOptions
     output: Path | None = replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME").field(None)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Quickstart) -> None:

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 300
 class Search:
     options: SearchOptions
     json: bool = Option("print one JSON object for each query", group=OUTPUT).field(False)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Search) -> None:

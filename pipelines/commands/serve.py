@@ -11,7 +11,7 @@ from pipelines.serving.options import ServeOptions
 @dataclass(frozen=True, kw_only=True)
 class Serve:
     options: ServeOptions
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Serve) -> None:

@@ -66,7 +66,7 @@ class Submit:
     stop: str | None = Option(
         "stop this job", "ID", group=JOB, exclusive="known", default="no job"
     ).field(None)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
 
 

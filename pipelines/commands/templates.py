@@ -23,7 +23,7 @@ SHOWN = 20
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     options: TokensOptions
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def tokens(given: Tokens) -> None:
@@ -38,7 +38,7 @@ def tokens(given: Tokens) -> None:
 class TokenMap:
     options: TokenMapOptions
     output: shared.OutputFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def token_map(given: TokenMap) -> None:
@@ -52,7 +52,7 @@ class SearchTemplate:
     options: TemplateSearchOptions
     output: shared.OutputFolder
     resume: bool = Option("", obsolete="an interrupted search starts again").field(False)
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def search_template(given: SearchTemplate) -> None:
@@ -68,7 +68,7 @@ def search_template(given: SearchTemplate) -> None:
 class GenerateTemplates:
     options: GenerateOptions
     output: shared.OutputFile
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def generate_templates(given: GenerateTemplates) -> None:

@@ -21,7 +21,7 @@ class TrackSync:
             positional=True,
         ),
     ]
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: TrackSync) -> None:

@@ -31,12 +31,12 @@ class Train:
         ),
     ]
     training: TrainingOptions
-    seeds: shared.SeveralSeeds = None
+    seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     profile: bool = PROFILE.field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
-    resume: shared.Resume = False
-    verbose: shared.Verbose = False
+    resume: bool = shared.RESUME.field(False)
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Train) -> None:

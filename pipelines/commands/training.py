@@ -37,8 +37,8 @@ class CorpusOptions:
         ),
     ]
     text_column: str = shared.TEXT_COLUMN.field("text")
-    encoding: shared.Encoding = None
-    delimiter: shared.Delimiter = None
+    encoding: str | None = shared.ENCODING.field(None)
+    delimiter: str | None = shared.DELIMITER.field(None)
     encoder: str | None = replace(shared.ENCODER, default=RECIPE_VALUE).field(None)
     max_steps: int | None = replace(shared.STEPS, default=RECIPE_VALUE).field(None)
     batch_size: int | None = replace(
@@ -176,8 +176,8 @@ class TrainingOptions(CorpusOptions):
 
     augmented_column: str | None = shared.AUGMENTED_COLUMN.field(None)
     negative_column: str | None = shared.NEGATIVE_COLUMN.field(None)
-    senteval: shared.SentEval = None
-    dev_pairs: shared.DevPairs = None
+    senteval: Path | None = shared.SENTEVAL.field(None)
+    dev_pairs: Path | None = shared.DEV_PAIRS.field(None)
     labelled: str | None = replace(
         LABELLED,
         help="choose the step by how often the text nearest to another has the same label, in "

@@ -22,7 +22,7 @@ class Tune:
     ).field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
-    verbose: shared.Verbose = False
+    verbose: bool = shared.VERBOSE.field(False)
 
 
 def run(given: Tune) -> None:

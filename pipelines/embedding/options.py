@@ -43,8 +43,8 @@ class EmbedOptions:
     ).field(None)
     dtype: Dtype = Option("store the vectors in this number format", group=OUTPUT).field("float32")
     normalize: bool = Option("scale each vector to unit length", group=OUTPUT).field(False)
-    workers: shared.Workers = None
-    template: shared.Template = None
+    workers: int | None = shared.WORKERS.field(None)
+    template: str | None = shared.TEMPLATE.field(None)
     readout: shared.Readout = None
     precision: shared.PrecisionOrInt8 = "auto"
     keep: tuple[str, ...] = Option(
@@ -80,11 +80,11 @@ class EmbedOptions:
         "RoBERTa and XLM-R) and sdpa on a GPU",
         group=MODEL,
     ).field("auto")
-    encoding: shared.Encoding = None
-    delimiter: shared.Delimiter = None
+    encoding: str | None = shared.ENCODING.field(None)
+    delimiter: str | None = shared.DELIMITER.field(None)
     clean: tuple[str, ...] = CLEAN.field(())
-    limit: shared.Limit = None
-    wrapped: shared.Wrapped = False
+    limit: int | None = shared.LIMIT.field(None)
+    wrapped: bool = shared.WRAPPED.field(False)
     documents: Literal["file"] | None = Option(
         "embed each file of the input as one text, with its path for an id",
         group=INPUT,

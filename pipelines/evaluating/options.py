@@ -72,7 +72,7 @@ class EvaluateOptions:
     allow_missing: bool = Option(
         "skip the tasks that the SentEval folder lacks", group=SCORES
     ).field(False)
-    template: shared.Template = None
+    template: str | None = shared.TEMPLATE.field(None)
     readout: Readout | None = Option(
         "read the vector at the template's mask, at the first token, as the mean of the last "
         "layer (mean: normalized as the folder says, last: as it is), of the first and last "
@@ -138,7 +138,7 @@ class EvaluateOptions:
         group=SCORES,
         unit="resamples",
     ).field(1000)
-    encoding: shared.Encoding = None
+    encoding: str | None = shared.ENCODING.field(None)
     corpus: Path | None = shared.HELD_OUT_CORPUS.field(None)
     labelled: str | None = LABELLED.field(None)
     label_column: str | None = LABELS.field(None)
@@ -149,7 +149,7 @@ class EvaluateOptions:
         group=SCORES,
         default="text",
     ).field(None)
-    delimiter: shared.Delimiter = None
+    delimiter: str | None = shared.DELIMITER.field(None)
     clean: tuple[str, ...] = replace(CLEAN, help=f"of --labelled: {CLEAN.help}").field(())
 
 
@@ -170,7 +170,7 @@ class GeometryOptions:
     sentences: int = shared.SENTENCES.field(5_000)
     text_column: str = shared.TEXT_COLUMN.field("text")
     precision: shared.EncoderPrecision = "auto"
-    encoding: shared.Encoding = None
+    encoding: str | None = shared.ENCODING.field(None)
 
     def __post_init__(self) -> None:
         only_with("corpus", self, "sentences", "text_column", "encoding")

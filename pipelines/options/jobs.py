@@ -37,7 +37,7 @@ class ExportOptions:
             group=OUTPUT,
         ),
     ]
-    template: shared.Template = None
+    template: str | None = shared.TEMPLATE.field(None)
     readout: shared.Readout = None
     allow_pickle: bool = Option(
         "read pytorch_model.bin if MODEL has no safetensors; it can run code, so do this only "
@@ -53,8 +53,8 @@ class QuantizeOptions:
     model: Annotated[str, shared.MODEL_ADDRESS]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     text_column: str = shared.TEXT_COLUMN.field("text")
-    encoding: shared.Encoding = None
-    delimiter: shared.Delimiter = None
+    encoding: str | None = shared.ENCODING.field(None)
+    delimiter: str | None = shared.DELIMITER.field(None)
     rows: int = Option(
         "calibrate on this many texts, from places all over the input; as many others are compared",
         "N",

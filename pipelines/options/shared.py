@@ -48,15 +48,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
 RESUME = Option("", obsolete="the same command continues an interrupted job")
-KEEP_CHECKPOINTS = Option(
-    "keep these checkpoints after a successful run: none, the one that model/ was made from "
-    "(best), or the three that are kept during a run, the two newest and the best (all)",
-    group=OUTPUT,
-)
-LOG_MODEL = Option(
-    "also copy model/ to MLflow's artifact store, for machines that do not see the output folder",
-    group=OUTPUT,
-)
 OUTPUT_FOLDER = Option("write into this new or empty folder", "DIR", group=OUTPUT)
 JOB_FOLDER = replace(
     OUTPUT_FOLDER,
@@ -155,6 +146,7 @@ SEEDS = Option(
     "train with this many seeds, counted from 0, or with listed seeds such as 3,5,8 (one: 3,)",
     "N",
     group=TRAINING,
+    default="1 seed, that of the settings",
     convert=parse_seeds,
 )
 BEAM = Option("search with a beam of this many outputs; 1 is greedy search", "N", unit="outputs")
@@ -223,29 +215,15 @@ BACKEND = Option(
     group=RESOURCES,
 )
 
-Verbose = Annotated[bool, VERBOSE]
-MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
 JobFolder = Annotated[Path, JOB_FOLDER]
-Resume = Annotated[bool, RESUME]
 OutputFile = Annotated[
     Path, Option("write one template per line into this new file", "FILE", group=OUTPUT)
 ]
-SeveralSeeds = Annotated[
-    tuple[int, ...] | None, replace(SEEDS, default="1 seed, that of the settings")
-]
-Encoding = Annotated[str | None, ENCODING]
-Delimiter = Annotated[str | None, DELIMITER]
-Wrapped = Annotated[bool, WRAPPED]
-Limit = Annotated[int | None, LIMIT]
-Template = Annotated[str | None, TEMPLATE]
 Readout = Annotated[Pooling | None, READOUT]
 EncoderPrecision = Annotated[Precision, PRECISION]
 PrecisionOrInt8 = Annotated[Precision, PRECISION_OR_INT8]
 EncoderBackend = Annotated[Backend, BACKEND]
-Workers = Annotated[int | None, WORKERS]
-DevPairs = Annotated[Path | None, DEV_PAIRS]
-SentEval = Annotated[Path | None, SENTEVAL]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,8 +233,16 @@ class KeptFiles:
     keep_checkpoints: which ones are kept. log_model: whether MLflow gets a copy of model/.
     """
 
-    keep_checkpoints: Literal["none", "best", "all"] = KEEP_CHECKPOINTS.field("none")
-    log_model: bool = LOG_MODEL.field(False)
+    keep_checkpoints: Literal["none", "best", "all"] = Option(
+        "keep these checkpoints after a successful run: none, the one that model/ was made from "
+        "(best), or the three that are kept during a run, the two newest and the best (all)",
+        group=OUTPUT,
+    ).field("none")
+    log_model: bool = Option(
+        "also copy model/ to MLflow's artifact store, for machines that do not see the output "
+        "folder",
+        group=OUTPUT,
+    ).field(False)
 
 
 MODEL_ALONE = KeptFiles()

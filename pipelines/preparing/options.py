@@ -86,9 +86,9 @@ class PrepareOptions:
         default="keep all",
     ).field(None)
     clean: CleanOptions = field(default_factory=CleanOptions)
-    encoding: shared.Encoding = None
-    delimiter: shared.Delimiter = None
-    limit: shared.Limit = None
+    encoding: str | None = shared.ENCODING.field(None)
+    delimiter: str | None = shared.DELIMITER.field(None)
+    limit: int | None = shared.LIMIT.field(None)
     triples: bool = Option(
         "read triples: short for --text-column sent0 --augmented-column sent1 "
         "--negative-column hard_neg",
@@ -97,7 +97,7 @@ class PrepareOptions:
     documents: str | None = DOCUMENTS_OPTION.field(None)
     hold_out: int | None = HOLD_OUT.field(None)
     query: Query = QUERY.field("any")
-    wrapped: shared.Wrapped = False
+    wrapped: bool = shared.WRAPPED.field(False)
     hold_out_fewer: bool = False
     """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
     queries: int = 0

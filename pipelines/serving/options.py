@@ -61,7 +61,7 @@ class ServeOptions:
         group=RESOURCES,
         unit="milliseconds",
     ).field(20)
-    template: shared.Template = None
+    template: str | None = shared.TEMPLATE.field(None)
     readout: shared.Readout = None
     precision: shared.PrecisionOrInt8 = "auto"
     backend: shared.EncoderBackend = "auto"

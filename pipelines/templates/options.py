@@ -50,7 +50,7 @@ class TokenMapOptions:
         "draw the static token embeddings, or the output weights of the MLM head", group=MODEL
     ).field("input")
     text_column: str = shared.TEXT_COLUMN.field("text")
-    encoding: shared.Encoding = None
+    encoding: str | None = shared.ENCODING.field(None)
 
     def __post_init__(self) -> None:
         only_with("corpus", self, "text_column", "encoding")
@@ -61,8 +61,8 @@ class TemplateSearchOptions:
     """The templates to score: composed of relations and prefixes, or whole ones from a file."""
 
     encoder: Annotated[str, ENCODER]
-    senteval: shared.SentEval = None
-    dev_pairs: shared.DevPairs = None
+    senteval: Path | None = shared.SENTEVAL.field(None)
+    dev_pairs: Path | None = shared.DEV_PAIRS.field(None)
     relations: Path | None = Option(
         "try the texts in this file, one per line, between sentence and mask",
         "FILE",

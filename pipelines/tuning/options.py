@@ -60,7 +60,7 @@ class TuneOptions:
         unit="trials",
         default="all of a grid, 12 trials of other spaces and of optuna",
     ).field(None)
-    seeds: shared.SeveralSeeds = None
+    seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     draw_seed: int = Option(
         "sample the trials with this seed",
         "N",
@@ -68,7 +68,7 @@ class TuneOptions:
         flag="--sampling-seed",
         old_flags=("--draw-seed",),
     ).field(0)
-    max_concurrent: shared.MaxConcurrent = None
+    max_concurrent: int | None = shared.MAX_CONCURRENT.field(None)
     stopping: Stopping | None = Option(
         "stop weak trials (ASHA): after this many steps, and again after 3 times, 9 times, ... "
         "as many, only the best third continues",
