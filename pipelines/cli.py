@@ -59,7 +59,7 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
             from pipelines.recording.store import check_address
 
             check_address()
-        command.run(options)
+        options.run()
     except UserError as error:
         return _fail(error, 2)
     except BrokenPipeError:  # the reader of our output has gone, e.g. `head`

@@ -1,12 +1,11 @@
-"""The commands, one file each: a dataclass of the options and a function that runs the job.
+"""The commands, one file each: a dataclass of the options with a method that runs the job.
 
 The job's module is imported only when the job runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.commands import (
     adapt,
@@ -34,112 +33,78 @@ from pipelines.commands import (
 
 
 class Command(NamedTuple):
-    """A command: the dataclass of its options, the function that runs it, and a line of help."""
+    """A command: the dataclass of its options, whose `run` runs it, and a line of help."""
 
     options: type
-    run: Callable[[Any], None]
     help: str
 
 
 COMMANDS: dict[str, Command] = {
     "quickstart": Command(
         quickstart.Quickstart,
-        quickstart.run,
         "adapt an encoder to the docstrings of installed packages, and embed the held-out ones",
     ),
     "adapt": Command(
-        adapt.Adapt,
-        adapt.run,
-        "adapt an encoder to your text: choose the best training method without labels",
+        adapt.Adapt, "adapt an encoder to your text: choose the best training method without labels"
     ),
-    "prepare": Command(
-        prepare.Prepare, prepare.run, "make a corpus of distinct, tokenized sentences from text"
-    ),
+    "prepare": Command(prepare.Prepare, "make a corpus of distinct, tokenized sentences from text"),
     "augment": Command(
         augment.Augment,
-        augment.run,
         "add a rewrite of each sentence to a corpus, by back-translation or a language model",
     ),
-    "train": Command(train.Train, train.run, "train an encoder by a recipe on a corpus"),
+    "train": Command(train.Train, "train an encoder by a recipe on a corpus"),
     "pretrain": Command(
-        pretrain.Pretrain,
-        pretrain.run,
-        "train an encoder, or a new one, as a masked language model on a corpus",
+        pretrain.Pretrain, "train an encoder, or a new one, as a masked language model on a corpus"
     ),
-    "tune": Command(
-        tune.Tune, tune.run, "search a space of settings: many trainings in one MLflow run"
-    ),
+    "tune": Command(tune.Tune, "search a space of settings: many trainings in one MLflow run"),
     "compare": Command(
         compare.Compare,
-        compare.run,
         "train several recipes with the same budget and seeds, and compare their scores",
     ),
     "evaluate": Command(
         evaluate.Evaluate,
-        evaluate.run,
         "score encoders on STS, transfer and MTEB tasks, graded pairs, own documents or labels",
     ),
-    "data": Command(
-        data.Data, data.run, "count the rows of SentEval's tasks in a folder, or download it"
-    ),
-    "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
+    "data": Command(data.Data, "count the rows of SentEval's tasks in a folder, or download it"),
+    "embed": Command(embed.Embed, "turn text into vectors in Parquet files"),
     "search": Command(
-        search.Search, search.run, "find the texts closest to a query among the vectors of embed"
+        search.Search, "find the texts closest to a query among the vectors of embed"
     ),
-    "index": Command(index.Index, index.run, "build a FAISS index of the vectors of embed"),
-    "serve": Command(
-        serve.Serve, serve.run, "answer requests for embeddings over HTTP, as OpenAI's API does"
-    ),
+    "index": Command(index.Index, "build a FAISS index of the vectors of embed"),
+    "serve": Command(serve.Serve, "answer requests for embeddings over HTTP, as OpenAI's API does"),
     "export": Command(
-        models.Export, models.export, "write an encoder as an ONNX graph or a folder of safetensors"
+        models.Export, "write an encoder as an ONNX graph or a folder of safetensors"
     ),
     "quantize": Command(
-        models.Quantize,
-        models.quantize,
-        "make an encoder faster on CPUs, by an int8 graph calibrated on your texts",
+        models.Quantize, "make an encoder faster on CPUs, by an int8 graph calibrated on your texts"
     ),
-    "merge": Command(
-        models.Merge, models.merge, "average the weights of two equally shaped encoders"
-    ),
+    "merge": Command(models.Merge, "average the weights of two equally shaped encoders"),
     "geometry": Command(
         geometry.Geometry,
-        geometry.run,
         "compare alignment, uniformity and anisotropy of the vectors of several encoders",
     ),
     "tokens": Command(
-        templates.Tokens,
-        templates.tokens,
-        "show the tokens that an encoder predicts at a template's mask",
+        templates.Tokens, "show the tokens that an encoder predicts at a template's mask"
     ),
     "token-map": Command(
         templates.TokenMap,
-        templates.token_map,
         "draw an encoder's vocabulary in two dimensions, by token frequency and kind",
     ),
     "search-template": Command(
         templates.SearchTemplate,
-        templates.search_template,
         "find the template that gives an untrained encoder the best dev score",
     ),
     "generate-templates": Command(
-        templates.GenerateTemplates,
-        templates.generate_templates,
-        "generate templates with T5 from words and their definitions",
+        templates.GenerateTemplates, "generate templates with T5 from words and their definitions"
     ),
     "cluster": Command(
-        cluster.Cluster, cluster.run, "start or stop a Ray cluster of several nodes on this machine"
+        cluster.Cluster, "start or stop a Ray cluster of several nodes on this machine"
     ),
-    "submit": Command(
-        submit.Submit, submit.run, "run a command on a Ray cluster, show its state, or stop it"
-    ),
+    "submit": Command(submit.Submit, "run a command on a Ray cluster, show its state, or stop it"),
     "track-sync": Command(
-        track_sync.TrackSync,
-        track_sync.run,
-        "send MLflow the records that jobs stored while it did not answer",
+        track_sync.TrackSync, "send MLflow the records that jobs stored while it did not answer"
     ),
-    "recipes": Command(
-        listings.Recipes, listings.recipes, "list the training recipes, or print one"
-    ),
-    "spaces": Command(listings.Spaces, listings.spaces, "list the search spaces, or print one"),
-    "templates": Command(listings.Templates, listings.templates, "list the templates"),
+    "recipes": Command(listings.Recipes, "list the training recipes, or print one"),
+    "spaces": Command(listings.Spaces, "list the search spaces, or print one"),
+    "templates": Command(listings.Templates, "list the templates"),
 }

@@ -16,10 +16,9 @@ class Adapt:
     output: shared.JobFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.adapting.adapt import adapt
+        from pipelines.adapting.report import summary
 
-def run(given: Adapt) -> None:
-    from pipelines.adapting.adapt import adapt
-    from pipelines.adapting.report import summary
-
-    result = adapt(given.options, given.output, given.verbose, kept=given.kept)
-    print_output(summary(result, given.options, given.output))
+        result = adapt(self.options, self.output, self.verbose, kept=self.kept)
+        print_output(summary(result, self.options, self.output))

@@ -21,19 +21,18 @@ class Augment:
     output: shared.JobFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.augmenting.augment import augment
+        from pipelines.storage.corpus import Corpus
 
-def run(given: Augment) -> None:
-    from pipelines.augmenting.augment import augment
-    from pipelines.storage.corpus import Corpus
-
-    result = augment(given.options, given.output, given.verbose)
-    print_facts(result, given.verbose)
-    rewritten, rows = result["rewritten"], result["rows"]
-    if rewritten < FEW * rows:
-        say(
-            f"warning: {rows - rewritten:,} of {rows:,} rows keep their own text in place of a "
-            "rewrite: report.html shows why, with examples"
-        )
-    corpus = Corpus.open(given.output)
-    train = next_training(corpus, given.options.encoder or corpus.manifest["encoder"])
-    print_ending(f"{rewritten:,} of {rows:,} rows now have a rewrite.", given.output, train)
+        result = augment(self.options, self.output, self.verbose)
+        print_facts(result, self.verbose)
+        rewritten, rows = result["rewritten"], result["rows"]
+        if rewritten < FEW * rows:
+            say(
+                f"warning: {rows - rewritten:,} of {rows:,} rows keep their own text in place of a "
+                "rewrite: report.html shows why, with examples"
+            )
+        corpus = Corpus.open(self.output)
+        train = next_training(corpus, self.options.encoder or corpus.manifest["encoder"])
+        print_ending(f"{rewritten:,} of {rows:,} rows now have a rewrite.", self.output, train)

@@ -32,26 +32,27 @@ class Cluster:
     ).field(None)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from cluster import local
+        from pipelines.runtime.progress import print_output, say
+        from pipelines.runtime.ray_session import LOOPBACK
 
-def run(given: Cluster) -> None:
-    from cluster import local
-    from pipelines.runtime.progress import print_output, say
-    from pipelines.runtime.ray_session import LOOPBACK
-
-    if given.action == "down":
-        for name in ("nodes", "cpus_per_node"):
-            if getattr(given, name) is not None:
-                raise UserError(f"--{name.replace('_', '-')} belongs to `cluster up`: leave it out")
-        cluster, ended = local.down()
-        had = f"stopped: {ended} processes" if ended else "had ended already"
-        print_output(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
-        return
-    cluster = local.up(2 if given.nodes is None else given.nodes, given.cpus_per_node)
-    say(
-        f"{cluster.nodes} node(s) of {cluster.cpus_per_node} core(s) are up; `cotbert submit -- "
-        "COMMAND` runs a job there, `cotbert cluster down` ends them"
-    )
-    variables = {"RAY_AUTH_MODE": "token", **LOOPBACK, "RAY_ADDRESS": cluster.ray_address}
-    for name, value in variables.items():
-        print_output(f"{name}={value}")
-    print_output(cluster.address)
+        if self.action == "down":
+            for name in ("nodes", "cpus_per_node"):
+                if getattr(self, name) is not None:
+                    raise UserError(
+                        f"--{name.replace('_', '-')} belongs to `cluster up`: leave it out"
+                    )
+            cluster, ended = local.down()
+            had = f"stopped: {ended} processes" if ended else "had ended already"
+            print_output(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
+            return
+        cluster = local.up(2 if self.nodes is None else self.nodes, self.cpus_per_node)
+        say(
+            f"{cluster.nodes} node(s) of {cluster.cpus_per_node} core(s) are up; `cotbert submit "
+            "-- COMMAND` runs a job there, `cotbert cluster down` ends them"
+        )
+        variables = {"RAY_AUTH_MODE": "token", **LOOPBACK, "RAY_ADDRESS": cluster.ray_address}
+        for name, value in variables.items():
+            print_output(f"{name}={value}")
+        print_output(cluster.address)

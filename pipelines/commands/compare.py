@@ -38,30 +38,29 @@ class Compare:
     resume: bool = shared.RESUME.field(False)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.comparing.compare import compare
+        from pipelines.comparing.entries import Comparison, same_budget, with_common_max_length
+        from pipelines.comparing.report import HEADER, cells
+        from pipelines.evaluating.evaluation_tasks import choose_tasks
+        from pipelines.runtime.progress import print_output, table
 
-def run(given: Compare) -> None:
-    from pipelines.comparing.compare import compare
-    from pipelines.comparing.entries import Comparison, same_budget, with_common_max_length
-    from pipelines.comparing.report import HEADER, cells
-    from pipelines.evaluating.evaluation_tasks import choose_tasks
-    from pipelines.runtime.progress import print_output, table
-
-    training = given.training
-    entries = same_budget(given.entries, training.settings, training.changed)
-    settings = next(s for s in entries.values() if s is not None)
-    seeds = training.seeds_of(settings, given.seeds)
-    tasks = None
-    if training.senteval:
-        tasks = choose_tasks(training.senteval, given.tasks or "sts", allow_missing=True)
-        if not tasks.sts or tasks.transfer:
-            shown = given.tasks or "sts"
-            raise UserError(f"tasks is {shown!r}: compare scores STS tasks alone; name one")
-    elif given.tasks is not None:
-        raise UserError(f"tasks is {given.tasks!r} without a SentEval folder: give --senteval")
-    corpus, dev = training.open_data(settings, given.output, verbose=given.verbose)
-    if "max_length" not in training.changed:
-        entries = with_common_max_length(entries, corpus)
-    comparison = Comparison(entries, seeds, dev, tasks)
-    result = compare(comparison, corpus, given.output, verbose=given.verbose, kept=given.kept)
-    print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
-    print_ending("\n".join(result["verdicts"]), given.output)
+        training = self.training
+        entries = same_budget(self.entries, training.settings, training.changed)
+        settings = next(s for s in entries.values() if s is not None)
+        seeds = training.seeds_of(settings, self.seeds)
+        tasks = None
+        if training.senteval:
+            tasks = choose_tasks(training.senteval, self.tasks or "sts", allow_missing=True)
+            if not tasks.sts or tasks.transfer:
+                shown = self.tasks or "sts"
+                raise UserError(f"tasks is {shown!r}: compare scores STS tasks alone; name one")
+        elif self.tasks is not None:
+            raise UserError(f"tasks is {self.tasks!r} without a SentEval folder: give --senteval")
+        corpus, dev = training.open_data(settings, self.output, verbose=self.verbose)
+        if "max_length" not in training.changed:
+            entries = with_common_max_length(entries, corpus)
+        comparison = Comparison(entries, seeds, dev, tasks)
+        result = compare(comparison, corpus, self.output, verbose=self.verbose, kept=self.kept)
+        print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
+        print_ending("\n".join(result["verdicts"]), self.output)

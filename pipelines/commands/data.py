@@ -34,26 +34,25 @@ class Data:
     ).field(None)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
+        from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
 
-def run(given: Data) -> None:
-    from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
-    from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
-
-    if given.action == "check" and given.url:
-        raise UserError("--url belongs to `cotbert data fetch`: leave it out")
-    if given.action == "fetch":
-        fetch_folder(given.folder, given.url or ADDRESS)
-    states = check_folder(given.folder)
-    print_texts([(one.task, one.state) for one in states])
-    if wrong := [one.task for one in states if one.wrong]:
-        raise UserError(
-            f"{str(given.folder)!r}: {', '.join(wrong)} cannot be scored as published: download "
-            "them again, or leave them out with --tasks"
-        )
-    absent = [one for one in states if one.state == ABSENT]
-    there = [one.task for one in states if one.state != ABSENT]
-    places = [f"  {one.task} would be in {task_place(one.task)}" for one in absent]
-    count = f"{len(there)} of {len(states)} tasks are there, with as many rows as published."
-    tasks = ",".join(there) if absent else "sts,transfer"
-    evaluate = ("evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks)
-    print_ending("\n".join([count, *places]), given.folder, evaluate)
+        if self.action == "check" and self.url:
+            raise UserError("--url belongs to `cotbert data fetch`: leave it out")
+        if self.action == "fetch":
+            fetch_folder(self.folder, self.url or ADDRESS)
+        states = check_folder(self.folder)
+        print_texts([(one.task, one.state) for one in states])
+        if wrong := [one.task for one in states if one.wrong]:
+            raise UserError(
+                f"{str(self.folder)!r}: {', '.join(wrong)} cannot be scored as published: download "
+                "them again, or leave them out with --tasks"
+            )
+        absent = [one for one in states if one.state == ABSENT]
+        there = [one.task for one in states if one.state != ABSENT]
+        places = [f"  {one.task} would be in {task_place(one.task)}" for one in absent]
+        count = f"{len(there)} of {len(states)} tasks are there, with as many rows as published."
+        tasks = ",".join(there) if absent else "sts,transfer"
+        evaluate = ("evaluate", "MODEL", "--senteval", self.folder, "--tasks", tasks)
+        print_ending("\n".join([count, *places]), self.folder, evaluate)

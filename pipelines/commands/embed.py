@@ -20,20 +20,20 @@ class Embed:
     output: shared.JobFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from cotbert_core.evaluation.passages import PASSAGE_WORDS
+        from pipelines.embedding.embed import embed
 
-def run(given: Embed) -> None:
-    from cotbert_core.evaluation.passages import PASSAGE_WORDS
-    from pipelines.embedding.embed import embed
-
-    result = embed(given.options, given.output, given.verbose)
-    print_facts(result, given.verbose)
-    if result["truncated"] and given.options.passages is None:
-        say(
-            f"note: {result['truncated']:,} of {result['rows']:,} texts have more tokens than the "
-            "model reads, and only their beginning was embedded: --passages "
-            f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages these"
-        )
-    print_ending(summary(result, given.options.keep_gone), given.output, _search_command(given))
+        result = embed(self.options, self.output, self.verbose)
+        print_facts(result, self.verbose)
+        if result["truncated"] and self.options.passages is None:
+            say(
+                f"note: {result['truncated']:,} of {result['rows']:,} texts have more tokens than "
+                "the model reads, and only their beginning was embedded: --passages "
+                f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages "
+                "these"
+            )
+        print_ending(summary(result, self.options.keep_gone), self.output, _search_command(self))
 
 
 def _search_command(given: Embed) -> tuple[str | Path, ...]:

@@ -32,13 +32,12 @@ class Evaluate:
     ).field(())
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.evaluating.evaluate import evaluate, evaluate_several
+        from pipelines.evaluating.model_specs import options_of_model
 
-def run(given: Evaluate) -> None:
-    from pipelines.evaluating.evaluate import evaluate, evaluate_several
-    from pipelines.evaluating.model_specs import options_of_model
-
-    several = [options_of_model(given.options, model) for model in given.models]
-    if len(several) == 1:
-        print_scores(evaluate(several[0], given.output, reports=given.report))
-    else:
-        print_differences(evaluate_several(several, given.output, reports=given.report))
+        several = [options_of_model(self.options, model) for model in self.models]
+        if len(several) == 1:
+            print_scores(evaluate(several[0], self.output, reports=self.report))
+        else:
+            print_differences(evaluate_several(several, self.output, reports=self.report))

@@ -14,13 +14,12 @@ class Geometry:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.evaluating.geometry import geometry
+        from pipelines.evaluating.geometry_page import header, table_rows
+        from pipelines.runtime.ending import places
+        from pipelines.runtime.progress import print_output, table
 
-def run(given: Geometry) -> None:
-    from pipelines.evaluating.geometry import geometry
-    from pipelines.evaluating.geometry_page import header, table_rows
-    from pipelines.runtime.ending import places
-    from pipelines.runtime.progress import print_output, table
-
-    result = geometry(given.options, given.output)
-    print_output(table(table_rows(result), header(result)))
-    print_output("\n" + places(given.output))
+        result = geometry(self.options, self.output)
+        print_output(table(table_rows(result), header(result)))
+        print_output("\n" + places(self.output))

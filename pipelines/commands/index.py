@@ -30,13 +30,12 @@ class Index:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.searching.index import index
 
-def run(given: Index) -> None:
-    from pipelines.searching.index import index
-
-    result = index(given.embeddings, given.output, given.options, given.update)
-    print_result(result)
-    made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
-    if given.update is not None:
-        made += f" {result['added']:,} were added and {result['dropped']:,} dropped."
-    print_ending(made, given.output, ("search", given.output, "YOUR QUERY"))
+        result = index(self.embeddings, self.output, self.options, self.update)
+        print_result(result)
+        made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
+        if self.update is not None:
+            made += f" {result['added']:,} were added and {result['dropped']:,} dropped."
+        print_ending(made, self.output, ("search", self.output, "YOUR QUERY"))

@@ -25,6 +25,19 @@ class Recipes:
         default="list all recipes",
     ).field(None)
 
+    def run(self) -> None:
+        from cotbert_core.errors import unknown
+        from cotbert_core.settings import flatten
+        from pipelines.recipes import RECIPES
+
+        if self.recipe is None:
+            rows = [(name, (recipe.__doc__ or "").strip()) for name, recipe in RECIPES.items()]
+            print_texts(rows)
+        elif self.recipe in RECIPES:
+            print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[self.recipe]()).items()])
+        else:
+            raise unknown("recipe", self.recipe, RECIPES)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spaces:
@@ -36,43 +49,25 @@ class Spaces:
         default="list all spaces",
     ).field(None)
 
+    def run(self) -> None:
+        from tune_spaces import SPACES, open_space
+
+        if self.space is not None:
+            space = open_space(self.space)
+            _check_settings(space)
+            print_texts(_space_rows(space))
+            return
+        made = [make() for make in SPACES.values()]
+        rows = [(space.name, _size(space), space.recipe, space.purpose) for space in made]
+        print_texts([("space", "size", "recipe", "purpose"), *rows])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Templates:
-    pass
+    def run(self) -> None:
+        from cotbert_core.templates.template_texts import TEMPLATES
 
-
-def recipes(given: Recipes) -> None:
-    from cotbert_core.errors import unknown
-    from cotbert_core.settings import flatten
-    from pipelines.recipes import RECIPES
-
-    if given.recipe is None:
-        rows = [(name, (recipe.__doc__ or "").strip()) for name, recipe in RECIPES.items()]
-        print_texts(rows)
-    elif given.recipe in RECIPES:
-        print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[given.recipe]()).items()])
-    else:
-        raise unknown("recipe", given.recipe, RECIPES)
-
-
-def templates(given: Templates) -> None:
-    from cotbert_core.templates.template_texts import TEMPLATES
-
-    print_texts([(name, template.text) for name, template in TEMPLATES.items()])
-
-
-def spaces(given: Spaces) -> None:
-    from tune_spaces import SPACES, open_space
-
-    if given.space is not None:
-        space = open_space(given.space)
-        _check_settings(space)
-        print_texts(_space_rows(space))
-        return
-    made = [make() for make in SPACES.values()]
-    rows = [(space.name, _size(space), space.recipe, space.purpose) for space in made]
-    print_texts([("space", "size", "recipe", "purpose"), *rows])
+        print_texts([(name, template.text) for name, template in TEMPLATES.items()])
 
 
 def _check_settings(space: Space) -> None:

@@ -16,11 +16,10 @@ class Export:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.exporting.export import export
 
-def export(given: Export) -> None:
-    from pipelines.exporting.export import export
-
-    print_result(export(given.options, given.output))
+        print_result(export(self.options, self.output))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +28,20 @@ class Quantize:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.exporting.quantize import quantize
 
-def quantize(given: Quantize) -> None:
-    from pipelines.exporting.quantize import quantize
-
-    result = quantize(given.options, given.output)
-    sentences = result.pop("sentences")
-    print_facts(result, given.verbose)
-    options = given.options
-    rows = rows_again(options.inputs, options.text_column)
-    reading = reading_words({"encoding": options.encoding, "delimiter": options.delimiter})
-    print_ending(
-        " ".join(sentences),
-        given.output,
-        ("embed", given.output, "--input", *rows, *reading, "--output", "vectors"),
-    )
+        result = quantize(self.options, self.output)
+        sentences = result.pop("sentences")
+        print_facts(result, self.verbose)
+        options = self.options
+        rows = rows_again(options.inputs, options.text_column)
+        reading = reading_words({"encoding": options.encoding, "delimiter": options.delimiter})
+        print_ending(
+            " ".join(sentences),
+            self.output,
+            ("embed", self.output, "--input", *rows, *reading, "--output", "vectors"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,10 @@ class Merge:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.adapting.merging import merge_tracked
 
-def merge(given: Merge) -> None:
-    from pipelines.adapting.merging import merge_tracked
-
-    result = merge_tracked(given.options, given.output)
-    print_facts(result, given.verbose)
-    asked = ("evaluate", given.options.first, given.output)
-    print_ending("The average of both encoders is written.", given.output, asked)
+        result = merge_tracked(self.options, self.output)
+        print_facts(result, self.verbose)
+        asked = ("evaluate", self.options.first, self.output)
+        print_ending("The average of both encoders is written.", self.output, asked)

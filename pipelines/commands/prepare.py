@@ -24,18 +24,17 @@ class Prepare:
     output: shared.JobFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.preparing.prepare import prepare
+        from pipelines.storage.corpus import Corpus
 
-def run(given: Prepare) -> None:
-    from pipelines.preparing.prepare import prepare
-    from pipelines.storage.corpus import Corpus
-
-    result = prepare(given.options, given.output, given.verbose)
-    print_output(rows_table(result), end="\n\n")
-    print_facts(result, given.verbose)
-    made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
-    print_ending(
-        made, given.output, next_training(Corpus.open(given.output), given.options.encoder)
-    )
+        result = prepare(self.options, self.output, self.verbose)
+        print_output(rows_table(result), end="\n\n")
+        print_facts(result, self.verbose)
+        made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
+        print_ending(
+            made, self.output, next_training(Corpus.open(self.output), self.options.encoder)
+        )
 
 
 def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:

@@ -59,35 +59,34 @@ class Pretrain:
     resume: bool = shared.RESUME.field(False)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        settings = self.training.settings(self.recipe)
+        from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
+        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.profiling import read_sections
 
-def run(given: Pretrain) -> None:
-    settings = given.training.settings(given.recipe)
-    from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
-    from pipelines.training.baseline import baseline_sentence
-    from pipelines.training.profiling import read_sections
-
-    require_mlm(settings)
-    new = _new_encoder(given)
-    corpus = given.training.open_corpus(
-        settings,
-        given.output,
-        verbose=given.verbose,
-        inside=(PACKED, ENCODER),
-    )
-    result = pretrain(
-        settings,
-        corpus,
-        given.output,
-        new=new,
-        verbose=given.verbose,
-        profile=given.profile,
-        recipe=given.recipe,
-        kept=given.kept,
-    )
-    print_facts(result, given.verbose)
-    if given.profile:
-        print_output("\n" + read_sections(given.output), end="")
-    print_ending(baseline_sentence(result), given.output, _next(given, corpus, new is not None))
+        require_mlm(settings)
+        new = _new_encoder(self)
+        corpus = self.training.open_corpus(
+            settings,
+            self.output,
+            verbose=self.verbose,
+            inside=(PACKED, ENCODER),
+        )
+        result = pretrain(
+            settings,
+            corpus,
+            self.output,
+            new=new,
+            verbose=self.verbose,
+            profile=self.profile,
+            recipe=self.recipe,
+            kept=self.kept,
+        )
+        print_facts(result, self.verbose)
+        if self.profile:
+            print_output("\n" + read_sections(self.output), end="")
+        print_ending(baseline_sentence(result), self.output, _next(self, corpus, new is not None))
 
 
 def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:

@@ -15,11 +15,10 @@ class Quickstart:
     output: Path | None = replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME").field(None)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from datetime import datetime
 
-def run(given: Quickstart) -> None:
-    from datetime import datetime
+        from pipelines.adapting.quickstart import quickstart
 
-    from pipelines.adapting.quickstart import quickstart
-
-    name = f"quickstart-{datetime.now():%Y%m%d-%H%M%S}"
-    quickstart(given.output or Path("runs") / name, given.verbose, given.options)
+        name = f"quickstart-{datetime.now():%Y%m%d-%H%M%S}"
+        quickstart(self.output or Path("runs") / name, self.verbose, self.options)

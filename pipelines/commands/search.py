@@ -27,14 +27,13 @@ class Search:
     json: bool = Option("print one JSON object for each query", group=OUTPUT).field(False)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.searching.search import search
 
-def run(given: Search) -> None:
-    from pipelines.searching.search import search
-
-    queries = given.options.queries
-    show_matches = _print_json if given.json else _print_table
-    for query, matches in zip(queries, search(given.options), strict=True):
-        show_matches(query, matches, len(queries) > 1)
+        queries = self.options.queries
+        show_matches = _print_json if self.json else _print_table
+        for query, matches in zip(queries, search(self.options), strict=True):
+            show_matches(query, matches, len(queries) > 1)
 
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:

@@ -13,8 +13,7 @@ class Serve:
     options: ServeOptions
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.serving.service import serve_model
 
-def run(given: Serve) -> None:
-    from pipelines.serving.service import serve_model
-
-    serve_model(given.options, given.verbose)
+        serve_model(self.options, self.verbose)

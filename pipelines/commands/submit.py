@@ -69,25 +69,24 @@ class Submit:
     verbose: bool = shared.VERBOSE.field(False)
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
 
+    def run(self) -> None:
+        from cluster import jobs, log_stream
+        from cluster.server import JobServer
 
-def run(given: Submit) -> None:
-    from cluster import jobs, log_stream
-    from cluster.server import JobServer
+        _check(self)
+        server = JobServer(jobs.find_address(self.address))
+        if self.command:
+            _submit(self, server)
+            return
+        server.check_versions()
+        if self.status:
+            from pipelines.commands.printing import print_texts
 
-    _check(given)
-    server = JobServer(jobs.find_address(given.address))
-    if given.command:
-        _submit(given, server)
-        return
-    server.check_versions()
-    if given.status:
-        from pipelines.commands.printing import print_texts
-
-        print_texts(log_stream.describe(given.status, server))
-    elif given.stop:
-        print_output(log_stream.stop(given.stop, server))
-    else:
-        _end(log_stream.follow(str(given.logs), server))
+            print_texts(log_stream.describe(self.status, server))
+        elif self.stop:
+            print_output(log_stream.stop(self.stop, server))
+        else:
+            _end(log_stream.follow(str(self.logs), server))
 
 
 def _check(given: Submit) -> None:

@@ -25,13 +25,12 @@ class Tokens:
     options: TokensOptions
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.templates.mask_predictions import top_tokens_of
 
-def tokens(given: Tokens) -> None:
-    from pipelines.templates.mask_predictions import top_tokens_of
-
-    rows = top_tokens_of(given.options)
-    lines = [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]
-    print_texts([HEADER, *lines])
+        rows = top_tokens_of(self.options)
+        lines = [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]
+        print_texts([HEADER, *lines])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,10 @@ class TokenMap:
     output: shared.OutputFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.templates.mask_predictions import token_map
 
-def token_map(given: TokenMap) -> None:
-    from pipelines.templates.mask_predictions import token_map
-
-    print_result(token_map(given.options, given.output))
+        print_result(token_map(self.options, self.output))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +52,13 @@ class SearchTemplate:
     resume: bool = Option("", obsolete="an interrupted search starts again").field(False)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.templates.template_ledger import search_table
+        from pipelines.templates.template_search import search_template
 
-def search_template(given: SearchTemplate) -> None:
-    from pipelines.templates.template_ledger import search_table
-    from pipelines.templates.template_search import search_template
-
-    result = search_template(given.options, given.output)
-    print_output(search_table(result.pop("rows"), result["best_template"], SHOWN), end="\n\n")
-    print_result(result)
+        result = search_template(self.options, self.output)
+        print_output(search_table(result.pop("rows"), result["best_template"], SHOWN), end="\n\n")
+        print_result(result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +67,7 @@ class GenerateTemplates:
     output: shared.OutputFile
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.templates.template_generation import generate_templates
 
-def generate_templates(given: GenerateTemplates) -> None:
-    from pipelines.templates.template_generation import generate_templates
-
-    print_result(generate_templates(given.options, given.output))
+        print_result(generate_templates(self.options, self.output))

@@ -23,11 +23,10 @@ class TrackSync:
     ]
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync
+        from pipelines.runtime.progress import print_output, table
 
-def run(given: TrackSync) -> None:
-    from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync
-    from pipelines.runtime.progress import print_output, table
-
-    rows = track_sync(given.folder)
-    print_output(table(table_rows(rows, given.folder), HEADER))
-    check_sent(rows)
+        rows = track_sync(self.folder)
+        print_output(table(table_rows(rows, self.folder), HEADER))
+        check_sent(rows)

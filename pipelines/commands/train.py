@@ -38,40 +38,39 @@ class Train:
     resume: bool = shared.RESUME.field(False)
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        settings = self.training.settings(self.recipe)
+        from pipelines.comparing.seeded_runs import train_seeds
+        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.dev_sets import dev_metric
+        from pipelines.training.inputs import check_inputs
+        from pipelines.training.profiling import read_sections
+        from pipelines.training.sentence_length import with_corpus_max_length
+        from pipelines.training.train import train
 
-def run(given: Train) -> None:
-    settings = given.training.settings(given.recipe)
-    from pipelines.comparing.seeded_runs import train_seeds
-    from pipelines.training.baseline import baseline_sentence
-    from pipelines.training.dev_sets import dev_metric
-    from pipelines.training.inputs import check_inputs
-    from pipelines.training.profiling import read_sections
-    from pipelines.training.sentence_length import with_corpus_max_length
-    from pipelines.training.train import train
-
-    if given.profile and given.seeds is not None:
-        raise UserError(
-            "--profile and --seeds are both given, and only a single run can be profiled: leave "
-            "one of them out"
-        )
-    given.training.seeds_of(settings, given.seeds)  # UserError if both give one
-    corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
-    how: dict[str, Any] = {"verbose": given.verbose, "kept": given.kept, "recipe": given.recipe}
-    settings = with_corpus_max_length(settings, corpus)
-    if given.seeds is None:
-        result = train(settings, corpus, dev, given.output, profile=given.profile, **how)
-        print_facts(result, given.verbose)
-        if given.profile:
-            print_output("\n" + read_sections(given.output), end="")
-        asked = comparison(given.training, settings, given.output / "model")
-        print_ending(baseline_sentence(result), given.output, asked)
-        return
-    check_inputs(settings, corpus)
-    result = train_seeds(settings, given.seeds, corpus, dev, given.output, **how)
-    print_facts({key: value for key, value in result.items() if key != "runs"}, given.verbose)
-    metric, before = dev_metric(dev).name, dev_metric(dev).before
-    mean = {**result, metric: result[f"{metric}_mean"]}
-    if None not in (untrained := [run[before] for run in result["runs"]]):
-        mean[before] = fmean(untrained)
-    who = f"the mean of {len(given.seeds)} seed{'s' * (len(given.seeds) > 1)}"
-    print_ending(baseline_sentence(mean, who), given.output)
+        if self.profile and self.seeds is not None:
+            raise UserError(
+                "--profile and --seeds are both given, and only a single run can be profiled: "
+                "leave one of them out"
+            )
+        self.training.seeds_of(settings, self.seeds)  # UserError if both give one
+        corpus, dev = self.training.open_data(settings, self.output, verbose=self.verbose)
+        how: dict[str, Any] = {"verbose": self.verbose, "kept": self.kept, "recipe": self.recipe}
+        settings = with_corpus_max_length(settings, corpus)
+        if self.seeds is None:
+            result = train(settings, corpus, dev, self.output, profile=self.profile, **how)
+            print_facts(result, self.verbose)
+            if self.profile:
+                print_output("\n" + read_sections(self.output), end="")
+            asked = comparison(self.training, settings, self.output / "model")
+            print_ending(baseline_sentence(result), self.output, asked)
+            return
+        check_inputs(settings, corpus)
+        result = train_seeds(settings, self.seeds, corpus, dev, self.output, **how)
+        print_facts({key: value for key, value in result.items() if key != "runs"}, self.verbose)
+        metric, before = dev_metric(dev).name, dev_metric(dev).before
+        mean = {**result, metric: result[f"{metric}_mean"]}
+        if None not in (untrained := [run[before] for run in result["runs"]]):
+            mean[before] = fmean(untrained)
+        who = f"the mean of {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+        print_ending(baseline_sentence(mean, who), self.output)

@@ -24,44 +24,43 @@ class Tune:
     output: shared.JobFolder
     verbose: bool = shared.VERBOSE.field(False)
 
+    def run(self) -> None:
+        from cotbert_core.settings import override
+        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.dev_sets import dev_metric
+        from pipelines.training.sentence_length import with_corpus_max_length
+        from pipelines.tuning.report import BEST
+        from pipelines.tuning.state import model_of
+        from pipelines.tuning.tables import trials_table
+        from pipelines.tuning.trial_plan import check_fixed
+        from pipelines.tuning.tune import tune
 
-def run(given: Tune) -> None:
-    from cotbert_core.settings import override
-    from pipelines.training.baseline import baseline_sentence
-    from pipelines.training.dev_sets import dev_metric
-    from pipelines.training.sentence_length import with_corpus_max_length
-    from pipelines.tuning.report import BEST
-    from pipelines.tuning.state import model_of
-    from pipelines.tuning.tables import trials_table
-    from pipelines.tuning.trial_plan import check_fixed
-    from pipelines.tuning.tune import tune
-
-    settings = given.training.settings(given.options.recipe)
-    options = replace(given.options, seeds=given.training.seeds_of(settings, given.options.seeds))
-    check_fixed(options.space, given.training.differing(options.recipe, settings))
-    stopping = options.stopping
-    if stopping is not None and "eval_every" not in given.training.changed:
-        settings = override(settings, {"eval_every": stopping.grace})
-    corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
-    result = tune(
-        options,
-        with_corpus_max_length(settings, corpus),
-        corpus,
-        dev,
-        given.output,
-        verbose=given.verbose,
-        discard=given.discard,
-        kept=given.kept,
-    )
-    print_output(trials_table(result["trials"]))
-    metric = dev_metric(dev)
-    shown = (
-        *("dev", metric.name, "baseline", metric.baseline),
-        *("training_seconds", "registered", "mlflow_parent_run_id"),
-    )
-    print_output()
-    print_facts({key: result[key] for key in shown if key in result}, given.verbose)
-    model = model_of(given.output, result["best"]["name"])
-    encoder = result["best"]["settings"].get("encoder", settings.encoder)
-    asked = comparison(given.training, override(settings, {"encoder": encoder}), model)
-    print_ending(baseline_sentence(result, BEST), given.output, asked)
+        settings = self.training.settings(self.options.recipe)
+        options = replace(self.options, seeds=self.training.seeds_of(settings, self.options.seeds))
+        check_fixed(options.space, self.training.differing(options.recipe, settings))
+        stopping = options.stopping
+        if stopping is not None and "eval_every" not in self.training.changed:
+            settings = override(settings, {"eval_every": stopping.grace})
+        corpus, dev = self.training.open_data(settings, self.output, verbose=self.verbose)
+        result = tune(
+            options,
+            with_corpus_max_length(settings, corpus),
+            corpus,
+            dev,
+            self.output,
+            verbose=self.verbose,
+            discard=self.discard,
+            kept=self.kept,
+        )
+        print_output(trials_table(result["trials"]))
+        metric = dev_metric(dev)
+        shown = (
+            *("dev", metric.name, "baseline", metric.baseline),
+            *("training_seconds", "registered", "mlflow_parent_run_id"),
+        )
+        print_output()
+        print_facts({key: result[key] for key in shown if key in result}, self.verbose)
+        model = model_of(self.output, result["best"]["name"])
+        encoder = result["best"]["settings"].get("encoder", settings.encoder)
+        asked = comparison(self.training, override(settings, {"encoder": encoder}), model)
+        print_ending(baseline_sentence(result, BEST), self.output, asked)

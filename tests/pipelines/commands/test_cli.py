@@ -18,7 +18,6 @@ from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
 from cotbert_core.templates.template_texts import TEMPLATES
-from pipelines import cli
 from pipelines.cli import COMMANDS, main
 from pipelines.commands.training import TrainingOptions, comparison
 from tune_spaces import SPACES
@@ -293,7 +292,7 @@ def test_failures_have_their_own_status(monkeypatch, capsys, error, status, line
     def job(arguments):
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "templates", COMMANDS["templates"]._replace(run=job))
+    monkeypatch.setattr(COMMANDS["templates"].options, "run", job)
     assert main(["templates"]) == status
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(line)
@@ -315,7 +314,7 @@ def test_a_failed_job_says_once_that_the_same_command_continues_it(
         (tmp_path / ("out.partial" if unfinished else "other")).mkdir()
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "merge", COMMANDS["merge"]._replace(run=job))
+    monkeypatch.setattr(COMMANDS["merge"].options, "run", job)
     assert main(["merge", "a", "b", "--output", str(tmp_path / "out")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert ("the same command continues from there" in line) == (unfinished and end == "from there")
@@ -330,7 +329,7 @@ def test_a_stopped_job_with_unfinished_output_is_continued(monkeypatch, capsys, 
             os.kill(os.getpid(), signal.SIGTERM)
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "merge", COMMANDS["merge"]._replace(run=job))
+    monkeypatch.setattr(COMMANDS["merge"].options, "run", job)
     assert main(["merge", "a", "b", "--output", str(tmp_path / "out")]) == 143
     last = capsys.readouterr().err
     assert last == "cotbert: stopped by SIGTERM; give the same command again to continue\n"

@@ -82,7 +82,7 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
     def job(arguments):
         raise RuntimeError(f"no luck {ESCAPES} at http://user:S3cret@host")
 
-    monkeypatch.setitem(cli.COMMANDS, "tokens", cli.COMMANDS["tokens"]._replace(run=job))
+    monkeypatch.setattr(cli.COMMANDS["tokens"].options, "run", job)
     for words in (["tokens", "bert"], ["tokens", "bert", "--verbose"]):
         assert main(words) == 1
         _, message = harmless(capsys.readouterr())

@@ -33,8 +33,7 @@ def command(monkeypatch):
     """The exit status of a command that does this."""
 
     def run(work):
-        recipes = cli.COMMANDS["recipes"]._replace(run=lambda _: work())
-        monkeypatch.setitem(cli.COMMANDS, "recipes", recipes)
+        monkeypatch.setattr(cli.COMMANDS["recipes"].options, "run", lambda _: work())
         return cli.main(["recipes"])
 
     return run
