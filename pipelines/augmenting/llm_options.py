@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.files import read_text
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
@@ -108,10 +108,6 @@ class LlmRewriting:
     def __post_init__(self) -> None:
         if not self.model:
             raise UserError("model is empty: name the endpoint's model with --model")
-        if "{sentence}" not in self.prompt:
-            raise UserError("the prompt has no {sentence}: put it where the sentence goes")
-        if self.on_failure not in get_args(OnFailure):
-            raise unknown("on_failure", self.on_failure, get_args(OnFailure))
         at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")
         at_least(self, 0, "retries", "temperature", "price_in", "price_out")
         above(self, 0, "requests_per_minute", "timeout")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least, only_with
@@ -67,10 +67,6 @@ class BackTranslation:
     ).field(None)
 
     def __post_init__(self) -> None:
-        if self.engine not in get_args(EngineName):
-            raise unknown("engine", self.engine, get_args(EngineName))
-        if self.precision not in get_args(TranslationPrecision):
-            raise unknown("precision", self.precision, get_args(TranslationPrecision))
         at_least(self, 1, "beam", "batch_tokens")
         at_least(self, 0, "top_k", "seed")
         above(self, 0, "temperature", "max_length_factor")

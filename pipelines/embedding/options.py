@@ -128,10 +128,6 @@ class EmbedOptions:
                 )
 
     def _check_documents(self) -> None:
-        if self.documents not in (None, "file"):
-            raise UserError(
-                f"documents is {self.documents!r}: give file, or leave it out to embed each row"
-            )
         for name in ("id_column", "keep"):
             if self.documents and getattr(self, name):
                 raise UserError(

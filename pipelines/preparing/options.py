@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import at_least
@@ -135,8 +135,6 @@ class PrepareOptions:
                 f"documents is {self.documents!r}: give row, file, paragraph or column:NAME"
             )
         at_least(self, 2, "hold_out")
-        if self.query not in get_args(Query):
-            raise unknown("query", self.query, get_args(Query))
         needed = {"--documents": self.documents, "--hold-out": self.hold_out}
         if self.query == "first" and not all(needed.values()):
             missing = " and ".join(option for option, value in needed.items() if not value)

@@ -17,8 +17,7 @@ import torch
 from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_files import load_pooling_config
-from cotbert_core.encoder.template_denoising import DENOISERS
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.evaluation import anisotropy, read_pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.redaction import without_credentials
@@ -44,8 +43,6 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.templates.options import TokenMapOptions, TokensOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-TABLES = ("input", "head")
-
 
 @dataclass(frozen=True)
 class TopTokens:
@@ -59,8 +56,6 @@ class TopTokens:
 @torch.inference_mode()
 def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
     """Return the rows of PromptBERT Table 7; UserError for bad input or a missing MLM head."""
-    if options.denoise not in DENOISERS:
-        raise unknown("denoising mode", options.denoise, DENOISERS)
     empty = [number for number, text in enumerate(options.sentences, 1) if not text.strip()]
     if empty:
         raise UserError(f"sentence {empty[0]} is empty: give text or leave it out")
@@ -103,8 +98,6 @@ class TokenCounts:
 def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     """Write the map into the folder `output` and return the result; UserError for bad input."""
     output = require_empty(output)
-    if options.table not in TABLES:
-        raise unknown("table", options.table, TABLES)
     tokenizer = load_tokenizer(options.encoder)
     counted = _count(options, tokenizer)
     backbone = load_backbone(options.encoder)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from cotbert_core.errors import UserError, require_packages, unknown
+from cotbert_core.errors import UserError, require_packages
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import OUTPUT, SEARCH, TRAINING, Option
@@ -96,8 +96,6 @@ class TuneOptions:
         from pipelines.recording.registry import check_registry
 
         object.__setattr__(self, "recipe", self.recipe or self.space.recipe)
-        if self.search not in get_args(Search):
-            raise unknown("search", self.search, get_args(Search))
         if self.search == "optuna":
             require_packages("search 'optuna'", ["optuna"], "optuna")
         at_least(self, 1, "trials")

@@ -201,8 +201,6 @@ def test_engines_that_cannot_work_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engine": "marian"}, "unknown engine 'marian': choose one of auto, ctranslate2, transf"),
-        ({"precision": "int4"}, "unknown precision 'int4'"),
         ({"beam": 0}, "beam is 0: give at least 1"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"top_k": -1}, "top_k is -1: give at least 0"),

@@ -94,7 +94,6 @@ def test_tokens_prints_a_table(bert_folder, tmp_path, capsys, with_mlm_head):
         ({"top": 0}, "top is 0: give 1 to"),
         ({"top": 10_000}, "top is 10000: give 1 to"),
         ({"template": "none"}, "unknown template 'none'"),
-        ({"denoise": "none"}, "unknown denoising mode 'none': choose one of pad, position"),
         ({"sentences": ("A man.", " ")}, "sentence 2 is empty"),
         ({}, "has no masked-language-model head"),
     ],
@@ -175,7 +174,6 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"table": "output"}, "unknown table 'output': choose one of head, input"),
         ({"table": "head"}, "has no masked-language-model head"),
         ({"corpus": "blank.txt"}, r"has no text \(1 rows: 1 empty\)"),
         ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),

@@ -20,7 +20,7 @@ from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import changed_settings
 from pipelines.training.early_stopping import should_continue
 from pipelines.tuning import optuna_plan
-from pipelines.tuning.options import Stopping, TuneOptions
+from pipelines.tuning.options import Stopping
 from pipelines.tuning.optuna_plan import OptunaPlan, optuna_axis
 from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import ProgressCallback
@@ -290,12 +290,10 @@ def test_what_no_suggestion_should_stumble_over_is_reported_first(axes, message)
         OptunaPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
 
 
-def test_an_unknown_search_and_one_without_its_extra_are_refused(monkeypatch, tmp_path, capsys):
+def test_a_search_without_its_extra_is_refused(monkeypatch, tmp_path, capsys):
     """Before the corpus is looked at, which is not there."""
     monkeypatch.setattr(util, "find_spec", lambda name: None)
     place = ("--corpus", str(tmp_path / "none"), "--output", str(tmp_path / "out"))
     assert main(["tune", "temperature", *place, "--search", "optuna"]) == 2
     assert "needs optuna: install with pip install 'optuna<" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UserError, match="unknown search 'anneal': choose one of grid, optuna"):
-        TuneOptions(HEAT, "cot-bert-base", search="anneal")
