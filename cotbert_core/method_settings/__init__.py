@@ -6,47 +6,27 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from cotbert_core.method_settings.baselines import (
-    ArcCseSettings,
-    ConSertSettings,
-    DclrSettings,
-    DiffCseSettings,
-    ESimCseSettings,
-    MlmSettings,
-    PclSettings,
-    PromCseSettings,
-    RankCseSettings,
-    SimCseSettings,
-    SncseSettings,
-    TsdaeSettings,
-)
+from cotbert_core.method_settings import baselines, papers
 from cotbert_core.method_settings.bases import AnyMethodSettings
-from cotbert_core.method_settings.papers import (
-    CotBertSettings,
-    DenoSentSettings,
-    OptiPromptSettings,
-    PromptBertSettings,
-    SupervisedPromptBertSettings,
-)
 
 MethodSettings = Annotated[
-    CotBertSettings
-    | PromptBertSettings
-    | SupervisedPromptBertSettings
-    | OptiPromptSettings
-    | DenoSentSettings
-    | SimCseSettings
-    | PromCseSettings
-    | ConSertSettings
-    | ESimCseSettings
-    | ArcCseSettings
-    | DclrSettings
-    | DiffCseSettings
-    | RankCseSettings
-    | PclSettings
-    | SncseSettings
-    | TsdaeSettings
-    | MlmSettings,
+    papers.CotBertSettings
+    | papers.PromptBertSettings
+    | papers.SupervisedPromptBertSettings
+    | papers.OptiPromptSettings
+    | papers.DenoSentSettings
+    | baselines.SimCseSettings
+    | baselines.PromCseSettings
+    | baselines.ConSertSettings
+    | baselines.ESimCseSettings
+    | baselines.ArcCseSettings
+    | baselines.DclrSettings
+    | baselines.DiffCseSettings
+    | baselines.RankCseSettings
+    | baselines.PclSettings
+    | baselines.SncseSettings
+    | baselines.TsdaeSettings
+    | baselines.MlmSettings,
     Field(discriminator="name"),
 ]
 METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
