@@ -23,7 +23,7 @@ from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline, baseline_sentence
 from pipelines.training.dev_sets import dev_metric, dev_name, score_dev
-from pipelines.training.multi_seed import scores_of, spread
+from pipelines.training.metrics_log import scores_of, spread
 
 TEST_FILE = "test.json"
 

@@ -18,7 +18,7 @@ from pipelines.storage.output_folder import RESULT_FILE, check_output, open_outp
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
-from pipelines.training.multi_seed import scores_of, spread
+from pipelines.training.metrics_log import scores_of, spread
 from pipelines.training.train import train
 from pipelines.training.worker_process import worker_process
 

@@ -1,13 +1,17 @@
-"""Read a run's metrics file, which has a line for each training step and each dev check."""
+"""Read a run's metrics file, which has a line for each training step and each dev check, and the
+dev scores of several runs."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pipelines.recording.dev_metric import metric_in
 
 METRICS_FILE = "metrics.jsonl"
 Row = dict[str, float]
@@ -56,3 +60,21 @@ def read_rows(path: Path) -> dict[int, Row]:
         step = int(row["step"])
         rows[step] = rows.get(step, {}) | row
     return rows
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return mean, spread (sample standard deviation, 0 for one value), min and max over several
+    seeds (PromptBERT, Table 10); all NaN if a value is, as the score of equal cosines is."""
+    if any(map(math.isnan, values)):
+        return dict.fromkeys(("mean", "spread", "min", "max"), math.nan)
+    return {
+        "mean": statistics.fmean(values),
+        "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+    }
+
+
+def scores_of(results: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the dev score of each run."""
+    return [float(result[metric_in(result).name]) for result in results]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.runtime.progress import clock, table
-from pipelines.training.multi_seed import spread
+from pipelines.training.metrics_log import spread
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,

@@ -12,8 +12,7 @@ from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.options.shared import parse_seeds
 from pipelines.training import baseline
-from pipelines.training.metrics_log import read_rows
-from pipelines.training.multi_seed import spread
+from pipelines.training.metrics_log import read_rows, spread
 
 
 @pytest.mark.parametrize(
