@@ -39,19 +39,15 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
 
 
 class TemplateLedger:
-    """The scored templates, in memory and in a file with a line for each."""
+    """The scored templates, in memory and in a file with a line for each.
+
+    scores: of the templates, -inf for one without a valid score.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows: list[dict[str, Any]] = []
-        self._scores: dict[str, float] = {}
-
-    def __contains__(self, template: str) -> bool:
-        return template in self._scores
-
-    def __getitem__(self, template: str) -> float:
-        """Return a template's score, -inf for a template without a valid score."""
-        return self._scores[template]
+        self.scores: dict[str, float] = {}
 
     def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
         """Write a score to disk and return its row."""
@@ -66,7 +62,7 @@ class TemplateLedger:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.rows.append(row)
-        self._scores[template] = _rank(row)
+        self.scores[template] = _rank(row)
         return row
 
 
@@ -80,14 +76,14 @@ class Scorer:
         self._progress = Progress("search", most, "template")
 
     def __call__(self, text: str, stage: str) -> float:
-        if text not in self._ledger:
+        if text not in self._ledger.scores:
             started = time.perf_counter()
             value = self._score(text)
             row = self._ledger.add(text, stage, value, time.perf_counter() - started)
             if row["spearman"] is not None:
                 self._run.metrics({DEV_SPEARMAN: value}, row["number"])
             self._progress.show(row["number"], f"{value:.2f}  {text}", always=True)
-        return self._ledger[text]
+        return self._ledger.scores[text]
 
 
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:

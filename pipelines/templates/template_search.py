@@ -71,7 +71,7 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
 
         scorer = Scorer(score, ledger, run, _most(choices, options.rounds))
         best = _search(scorer, choices, options.rounds)
-        if not math.isfinite(ledger[best]):
+        if not math.isfinite(ledger.scores[best]):
             raise RuntimeError("every template gives equal cosines for all pairs, so none is best")
         result = _result(settings, ledger, best, run.id)
         write_text(folder / TABLE_FILE, search_table(ledger.rows, best) + "\n")
@@ -106,7 +106,7 @@ def _result(
         "encoder": settings["encoder"],
         "best_template": best,
         "dev": settings["dev"],
-        "dev_spearman": ledger[best],
+        "dev_spearman": ledger.scores[best],
         "templates": len(ledger.rows),
         "seconds": round(sum(row["seconds"] for row in ledger.rows), 2),
         "mlflow_run_id": run_id,
