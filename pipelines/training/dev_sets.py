@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
     Labelled,
@@ -93,10 +92,8 @@ def with_labelled(beside: DevSets, labelled: Labelled) -> DevSets:
     return {LABELS_NAME: labelled, **beside}
 
 
-def with_own(beside: DevSets, corpus: Path | None) -> DevSets:
+def with_own(beside: DevSets, corpus: Path) -> DevSets:
     """Return a corpus's held-out documents, together with graded pairs."""
-    if corpus is None:
-        raise UserError("dev is 'own' and there is no corpus with held-out documents: give one")
     return {OWN_NAME: read_held_out(corpus, "dev"), **beside}
 
 
@@ -108,7 +105,7 @@ def pairs_name(pairs: Path | None) -> str:
 def dev_metric(dev: DevSets) -> DevMetric:
     """Return the metric that chooses the step on these dev sets."""
     kinds = {MaskedRows: MLM_ACCURACY, Labelled: SAME_LABEL, HeldOut: FOUND_FIRST}
-    metrics = (metric for kind, metric in kinds.items() if _first(dev, kind) is not None)
+    metrics = (metric for kind, metric in kinds.items() if first_of(dev, kind) is not None)
     return next(metrics, SPEARMAN)
 
 
@@ -117,13 +114,9 @@ def graded(dev: DevSets) -> dict[str, Pairs]:
     return {name: one for name, one in dev.items() if isinstance(one, Pairs)}
 
 
-def _first(dev: DevSets, kind: type[_Kind]) -> _Kind | None:
+def first_of(dev: DevSets, kind: type[_Kind]) -> _Kind | None:
+    """Return the dev set of this kind, if there is one."""
     return next((one for one in dev.values() if isinstance(one, kind)), None)
-
-
-def masked_rows(dev: DevSets) -> MaskedRows | None:
-    """Return the dev set of masked rows, if there is one."""
-    return _first(dev, MaskedRows)
 
 
 def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -> dict[str, float]:
@@ -137,7 +130,7 @@ def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -
     """
     by_name = score_graded(encode, graded(dev))
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
-    held_out, labelled = _first(dev, HeldOut), _first(dev, Labelled)
+    held_out, labelled = first_of(dev, HeldOut), first_of(dev, Labelled)
     if labelled is not None:
         return {DEV_SAME_LABEL: 100 * float(same_label(encode, labelled).mean()), **each}
     if held_out is not None:
@@ -158,10 +151,8 @@ def score_graded(encode: Encode, dev: Mapping[str, Pairs]) -> dict[str, float]:
 def keyword_score(dev: DevSets) -> float | None:
     """Return the share x 100 of held-out dev queries whose target keyword search finds first, or
     None without held-out documents."""
-    held_out = _first(dev, HeldOut)
-    if held_out is None:
-        return None
-    return score_keywords(held_out).found_first
+    held_out = first_of(dev, HeldOut)
+    return None if held_out is None else score_keywords(held_out).found_first
 
 
 def dev_texts(dev: DevSets) -> list[str]:
@@ -180,9 +171,9 @@ def dev_texts(dev: DevSets) -> list[str]:
 def dev_name(dev: DevSets) -> str:
     """Return the name of the dev sets: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R
     dev, own documents or labelled texts."""
-    if _first(dev, HeldOut) is not None:
+    if first_of(dev, HeldOut) is not None:
         return OWN_NAME
-    if _first(dev, Labelled) is not None:
+    if first_of(dev, Labelled) is not None:
         return LABELS_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 

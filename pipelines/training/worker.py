@@ -37,7 +37,7 @@ from pipelines.recording.metric_names import (
     TOKENS_PER_SECOND,
 )
 from pipelines.training.data import open_data, own_batches
-from pipelines.training.dev_sets import dev_metric, masked_rows, score_dev
+from pipelines.training.dev_sets import MaskedRows, dev_metric, first_of, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
 from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import profiler
@@ -176,7 +176,7 @@ def _check(training: Training) -> float:
 
     started = time.perf_counter()
     with record_function("dev check"):
-        masked = masked_rows(training.dev)
+        masked = first_of(training.dev, MaskedRows)
         if masked is not None:
             scores = masked.score(training.method)
         else:
