@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What is asked of `adapt`. labelled: the halves of the labelled texts, None without them."""
+
+    options: AdaptOptions
+    output: Path
+    labelled: LabelledHalves | None
+    verbose: bool
+    also: Sequence[str]
+    kept: KeptFiles
+
+
 def adapt(
     options: AdaptOptions,
     output: Path,
@@ -115,9 +128,8 @@ def adapt(
         open_output(output, "adaptation", record(options))
         require_same_inputs(output, stamps, (output / CORPUS / RESULT_FILE).is_file())
         try:
-            return _tracked(
-                options, labelled, output, verbose, parent, also, kept, timed=not continues
-            )
+            job = _Job(options, output, labelled, verbose, also, kept)
+            return _tracked(job, parent, timed=not continues)
         except ReadError:  # of a disk, perhaps for a moment: what is prepared stays
             raise
         except UserError:
@@ -128,46 +140,29 @@ def adapt(
             raise
 
 
-def _tracked(
-    options: AdaptOptions,
-    labelled: LabelledHalves | None,
-    output: Path,
-    verbose: bool,
-    parent: str | None,
-    also: Sequence[str],
-    kept: KeptFiles,
-    *,
-    timed: bool,
-) -> dict[str, Any]:
+def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
     """Run the job in its MLflow run. timed: whether this is the whole job, whose time is known."""
-    started = time.monotonic()
+    started, options = time.monotonic(), job.options
     with (
         tracking.tracked_run(
-            "adapt", params(options), about=about(options), parent=parent, home=output
+            "adapt", params(options), about=about(options), parent=parent, home=job.output
         ) as run,
-        ray_session(verbose, output),
+        ray_session(job.verbose, job.output),
     ):
-        result = _run(options, labelled, output, run, verbose, also, kept)
+        result = _run(job, run)
         if not timed and run.id:  # the evaluations of an earlier run do not continue theirs
             tracking.end_lost_children(run.id)
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}
-        _record_result(run, result, options, output, kept)
+        _record_result(run, result, job)
     return result
 
 
-def _run(
-    options: AdaptOptions,
-    labelled: LabelledHalves | None,
-    output: Path,
-    run: tracking.Run,
-    verbose: bool,
-    also: Sequence[str],
-    kept: KeptFiles,
-) -> dict[str, Any]:
+def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
+    options, output, labelled = job.options, job.output, job.labelled
     if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
-        prepare(options.prepare_options(), output / CORPUS, verbose, run.key)
+        prepare(options.prepare_options(), output / CORPUS, job.verbose, run.key)
     corpus = Corpus.open(output / CORPUS)
     try:
         require_sentences(corpus, options)
@@ -180,7 +175,7 @@ def _run(
     dev = graded_sets(TrainSettings(dev="own"), options.senteval, graded_file(options))
     dev = with_labelled(dev, labelled.dev) if labelled else with_own(dev, corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run, readouts=SAVED_READOUTS)[encoder]
-    start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
+    start = _pretrained(job, encoder, corpus, run.key)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
     for note in (*notes, *length_notes(corpus, encoder, options)):
@@ -193,12 +188,12 @@ def _run(
         baseline,
         parent=run.key,
         max_concurrent=options.max_concurrent,
-        verbose=verbose,
-        kept=kept,
+        verbose=job.verbose,
+        kept=job.kept,
     )
     contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
     winner = choose(contenders)
-    others = [n for n in also if n != winner.name and state.model_of(output, n).is_dir()]
+    others = [n for n in job.also if n != winner.name and state.model_of(output, n).is_dir()]
     scored_too = [Contender(n, str(state.model_of(output, n)), 0.0) for n in others]
     # The average is scored beside the trained encoder, which may forget more.
     averages = [one for one in contenders if one.name == MERGED and winner.name != UNTOUCHED]
@@ -212,16 +207,9 @@ def _run(
     return result
 
 
-def _pretrained(
-    options: AdaptOptions,
-    encoder: str,
-    corpus: Corpus,
-    folder: Path,
-    parent: str | None,
-    verbose: bool,
-    kept: KeptFiles,
-) -> str:
+def _pretrained(job: _Job, encoder: str, corpus: Corpus, parent: str | None) -> str:
     """Return the encoder from which candidates start: with --pretrain a masked language model."""
+    options, folder = job.options, job.output / PRETRAIN
     if not options.pretrain:
         return encoder
     if not (folder / RESULT_FILE).is_file():
@@ -230,8 +218,8 @@ def _pretrained(
         same |= {"batch_size": options.batch_size}
         recipe = "mlm-base"
         settings = override(RECIPES[recipe](), {**budget, **same})
-        again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
-        pretrain(settings, corpus, folder, recipe=recipe, **again)
+        how: dict[str, Any] = {"parent": parent, "verbose": job.verbose, "kept": job.kept}
+        pretrain(settings, corpus, folder, recipe=recipe, **how)
     return str(folder / MODEL)
 
 
@@ -248,16 +236,15 @@ def _trained(
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
 
 
-def _record_result(
-    run: tracking.Run, result: dict[str, Any], options: AdaptOptions, output: Path, kept: KeptFiles
-) -> None:
+def _record_result(run: tracking.Run, result: dict[str, Any], job: _Job) -> None:
     """Write report.html and result.json, and log the result."""
-    write_adapt_report(output / REPORT_FILE, result, options)
+    output = job.output
+    write_adapt_report(output / REPORT_FILE, result, job.options)
     for name, entry in (("found_first", FOUND_FIRST), ("same_label", SAME_LABEL)):
         row = result["table"].get(entry, {})
         run.metrics({f"{name}_{k}": v for k, v in row.items() if isinstance(v, float)})
     run.tags({"chosen": result["chosen"]})
     run.tags({"model_folder": str(output / MODEL)})
-    for name in (REPORT_FILE, EVALUATION_FILE, *([MODEL] if kept.log_model else [])):
+    for name in (REPORT_FILE, EVALUATION_FILE, *([MODEL] if job.kept.log_model else [])):
         run.artifact(output / name)
     write_json(output / RESULT_FILE, result)
