@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
-from cotbert_core.evaluation.held_out import (
-    HeldOut,
-    HeldOutScores,
-    score_held_out,
-    score_keywords,
-)
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out, score_keywords
 from cotbert_core.evaluation.labelled import Labelled, same_label
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.searches import EncoderScores, score_searches

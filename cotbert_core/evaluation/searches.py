@@ -13,12 +13,7 @@ from itertools import chain
 import numpy as np
 
 from cotbert_core.choices import KEYWORD_WEIGHT
-from cotbert_core.evaluation.held_out import (
-    HeldOut,
-    HeldOutScores,
-    search_scores,
-    unit_vectors,
-)
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, search_scores, unit_vectors
 from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHTS
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.passages import with_best_passage

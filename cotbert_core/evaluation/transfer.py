@@ -25,11 +25,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
-from cotbert_core.evaluation.transfer_data import (
-    TRANSFER_TASKS,
-    Part,
-    transfer_task_name,
-)
+from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS, Part, transfer_task_name
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

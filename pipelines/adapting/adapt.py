@@ -65,21 +65,10 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import (
-    RESULT_FILE,
-    SETTINGS_FILE,
-    check_output,
-    open_output,
-)
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
-from pipelines.training.dev_sets import (
-    DevSets,
-    dev_metric,
-    graded_sets,
-    with_labelled,
-    with_own,
-)
+from pipelines.training.dev_sets import DevSets, dev_metric, graded_sets, with_labelled, with_own
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 

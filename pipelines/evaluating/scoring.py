@@ -20,12 +20,7 @@ from cotbert_core.evaluation import (
     Pairs,
     PairScores,
 )
-from cotbert_core.evaluation.bootstrap import (
-    interval,
-    resampled_mean,
-    resampled_spearman,
-    seed_of,
-)
+from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman, seed_of
 from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
 from cotbert_core.evaluation.transfer import Transferred
 

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.preparing.document_rows import (
-    document_sizes,
-    giant_warning,
-    many_documents_warning,
-)
+from pipelines.preparing.document_rows import document_sizes, giant_warning, many_documents_warning
 from pipelines.preparing.hold_out import write_held_out
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.data_folder import part_files

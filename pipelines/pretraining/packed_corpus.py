@@ -22,13 +22,7 @@ from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.packing import pack
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.runtime.progress import say
-from pipelines.storage.corpus import (
-    MANIFEST_FILE,
-    PLACES,
-    Corpus,
-    list_array,
-    ragged_column,
-)
+from pipelines.storage.corpus import MANIFEST_FILE, PLACES, Corpus, list_array, ragged_column
 
 DEV_FILE = "dev-rows.parquet"
 PART_ROWS = 16_384

@@ -34,12 +34,7 @@ from pipelines.templates.template_candidates import (
     read_relations,
     read_templates,
 )
-from pipelines.templates.template_ledger import (
-    Scorer,
-    TemplateLedger,
-    greedy_search,
-    search_table,
-)
+from pipelines.templates.template_ledger import Scorer, TemplateLedger, greedy_search, search_table
 from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
 
 TEMPLATES_FILE = "templates.jsonl"

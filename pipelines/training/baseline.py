@@ -32,12 +32,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in, with_suffix
-from pipelines.recording.metric_names import (
-    BASELINE,
-    BASELINE_MRR10,
-    BASELINE_SPEARMAN,
-    DEV_MRR10,
-)
+from pipelines.recording.metric_names import BASELINE, BASELINE_MRR10, BASELINE_SPEARMAN, DEV_MRR10
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 from pipelines.training.dev_sets import (

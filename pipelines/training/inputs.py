@@ -15,12 +15,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
-from pipelines.training.documents import (
-    check_documents,
-    document_notes,
-    rest_length,
-    training_rows,
-)
+from pipelines.training.documents import check_documents, document_notes, rest_length, training_rows
 from pipelines.training.sentence_length import cut_notes
 
 

@@ -38,13 +38,7 @@ from pipelines.storage.output_folder import (
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.dev_sets import (
-    DevSets,
-    dev_digest,
-    dev_metric,
-    dev_name,
-    with_pairs,
-)
+from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders

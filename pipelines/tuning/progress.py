@@ -15,13 +15,7 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.progress import clock, say
-from pipelines.tuning.state import (
-    FAILED_FILE,
-    UNFINISHED,
-    dev_scores,
-    status_of,
-    trained_scores,
-)
+from pipelines.tuning.state import FAILED_FILE, UNFINISHED, dev_scores, status_of, trained_scores
 from pipelines.tuning.trial import STEP, TRIAL, one_line
 from pipelines.tuning.trial_plan import TrialPlan
 
