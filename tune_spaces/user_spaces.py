@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ def _fault(space: Space) -> str | None:
                 f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
             )
-        if isinstance(axis, Choice) and axis.grid and (twice := _repeated(axis.values)):
+        values = axis.values if isinstance(axis, Choice) and axis.grid else ()
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
             return f"the grid of {setting} has {twice[0]!r} twice; give each value once"
     variants: Mapping[str, Any] = space.variants
     for name, variant in variants.items():
@@ -65,10 +66,6 @@ def _fault(space: Space) -> str | None:
         if repeated:
             return f"{repeated[0]} is in settings and in variant {name}; keep it in one of them"
     return None
-
-
-def _repeated(values: Sequence[Any]) -> list[Any]:
-    return [value for place, value in enumerate(values) if value in values[:place]]
 
 
 def _run(path: Path) -> Space:

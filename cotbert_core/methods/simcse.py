@@ -7,12 +7,10 @@ entailment, and the contradiction is a hard negative.
 from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings.baselines import TripleSettings
-from cotbert_core.method_settings.bases import HeadName
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
-from cotbert_core.methods.without_template import WithoutTemplate, plain_pooling_config
+from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 
@@ -38,8 +36,3 @@ class SimCse(WithoutTemplate):
             vectors = self.vectors(batch.sentences, others, first=self.queries)
         parts = {"positive_cosine": mean_cosine(*vectors[:2])}
         return MethodOutput(self.contrast(vectors, documents=batch.documents), parts)
-
-    @property
-    def pooling(self) -> PoolingConfig:
-        kept: HeadName | None = "tanh" if self.method.keep_head else None
-        return plain_pooling_config(self.settings, self.method.readout, kept)

@@ -41,7 +41,8 @@ class WithoutTemplate(Contrastive):
 
     @property
     def pooling(self) -> PoolingConfig:
-        return plain_pooling_config(self.settings, self.readout)
+        kept: HeadName | None = None if self.kept_head is None else "tanh"
+        return plain_pooling_config(self.settings, self.readout, kept)
 
 
 def plain_pooling_config(

@@ -134,8 +134,3 @@ class ReadPlan:
 def row_in_file(number: int) -> int:
     """Return the row of a file, from 0, that has this number in the whole input."""
     return number & ((1 << FILE_BITS) - 1)
-
-
-def names_of(columns: str) -> tuple[str, ...]:
-    """Return the columns that are joined to one text, from their names separated by commas."""
-    return tuple(dict.fromkeys(name.strip() for name in columns.split(",")))

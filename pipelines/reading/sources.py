@@ -23,7 +23,7 @@ from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard, names_of
+from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
 from pipelines.runtime.progress import say_once
@@ -68,7 +68,7 @@ def plan(
         [],
         files,
         ignored,
-        names_of(text_column),
+        tuple(dict.fromkeys(name.strip() for name in text_column.split(","))),
         id_column,
         paired_columns,
         tuple(keep),

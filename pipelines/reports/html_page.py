@@ -122,8 +122,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str) -> s
 def plots(svgs: Iterable[str]) -> str:
     """Return plots side by side where the screen is wide enough, otherwise below each other."""
     return f'<div class="plots">{"".join(svgs)}</div>'
-
-
-def wide_plot(svg: str) -> str:
-    """Return a plot that keeps a readable size and scrolls on a narrow screen."""
-    return f'<div class="box">{svg}</div>'

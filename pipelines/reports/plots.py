@@ -101,19 +101,15 @@ def _key(how: Mapping[str, Any]) -> str:
         return svg(figure)
 
 
-def is_logarithmic(numbers: Sequence[float]) -> bool:
-    """Return whether numbers span such a range that a logarithmic axis is better."""
-    return min(numbers) > 0 and max(numbers) > LOG_FACTOR * min(numbers)
-
-
 def number_axis(axis: Any, numbers: Sequence[float], most: int = 6) -> None:
     """Set the ticks of an axis with these numbers: plain labels, whole ticks for whole numbers.
 
     The axis is logarithmic if the numbers span much. most: number of ticks, about.
     """
-    if is_logarithmic(numbers):
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high > LOG_FACTOR * low:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        axis.set_major_locator(_log_locator(min(numbers), max(numbers)))
+        axis.set_major_locator(_log_locator(low, high))
     else:
         whole = all(float(number).is_integer() for number in numbers)
         axis.set_major_locator(MaxNLocator(most, integer=whole, min_n_ticks=1))

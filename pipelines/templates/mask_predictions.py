@@ -199,7 +199,7 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
     known = {key: value for key, value in numbers.items() if value is not None}
     lines = [(key, f"{v:.4f}" if isinstance(v, float) else v) for key, v in known.items()]
     sections = [
-        ("Map", html_page.wide_plot(picture)),
+        ("Map", f'<div class="box">{picture}</div>'),  # it scrolls on a narrow screen
         ("Numbers", html_page.table(("", ""), lines, "text")),
     ]
     return html_page.page("Token map", note, sections)

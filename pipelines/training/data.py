@@ -16,7 +16,7 @@ from cotbert_core.training.documents import DocumentSentences
 from cotbert_core.training.sampling import batches, own_share, step_draws
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.storage.corpus import Corpus
-from pipelines.training.documents import read_documents
+from pipelines.training.documents import COLUMNS, by_document
 
 
 class Data(Protocol):
@@ -72,7 +72,7 @@ def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: Train
     together = window_rows(settings, len(corpus))
     if together is None or part_rows is None:
         if settings.method.from_documents:
-            return DocumentsInMemory(read_documents(corpus))
+            return DocumentsInMemory(by_document([corpus.table(COLUMNS)]))
         return InMemory(corpus.batch().cut(settings.max_length))
     from pipelines.training.streaming import Stream
 

@@ -84,11 +84,6 @@ def _anchors(path: Path, digest: str, *, by_part: bool) -> tuple[int, ...]:
     return tuple(count_anchors(table[DOCUMENT].to_numpy()) for table in tables)
 
 
-def read_documents(corpus: Corpus) -> DocumentSentences:
-    """Return the sentences of a corpus by document."""
-    return by_document([corpus.table(COLUMNS)])
-
-
 def by_document(tables: list[pa.Table]) -> DocumentSentences:
     """Return the sentences of tables with COLUMNS by document, separately for each table."""
     table = pa.concat_tables(tables)
