@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.storage.paths import absolute_store
@@ -36,14 +35,11 @@ NOT_PASSED = (
 
 def code_files() -> Iterator[tuple[Path, Path]]:
     """Yield the path of each file of this project and its path in the package."""
+    home = Path(__file__).parents[1]  # the packages are installed beside each other
     for name in PACKAGES:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"the package {name} is not installed")
-        home = Path(spec.origin).parent
-        for path in sorted(home.rglob("*")):
+        for path in sorted((home / name).rglob("*")):
             if path.suffix in ENDINGS and path.is_file():
-                yield path, path.relative_to(home.parent)
+                yield path, path.relative_to(home)
 
 
 def write_code(folder: Path) -> None:

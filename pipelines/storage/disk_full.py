@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from cotbert_core.messages.full_disk import means_full_disk
 from pipelines.storage.output_folder import AGAIN, CONTINUE, is_unfinished, output_of
 
@@ -57,18 +59,11 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def file_system(place: Path) -> str:
-    """Return the type and the mount point of an existing path's file system (Linux)."""
-    found = ("", "")
-    try:
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, mount, kind, *_ = line.split(" ")
-        mount = mount.replace("\\040", " ")
-        if place.is_relative_to(mount) and len(mount) >= len(found[0]):
-            found = (mount, kind)
-    return f"{found[1]} at {found[0]}" if found[0] else "its file system"
+    """Return the type and the mount point of an existing path's file system."""
+    mounts = psutil.disk_partitions(all=True)[::-1]  # of several at a place the last counts
+    above = [one for one in mounts if place.is_relative_to(one.mountpoint)]
+    found = max(above, key=lambda one: len(one.mountpoint), default=None)
+    return f"{found.fstype} at {found.mountpoint}" if found else "its file system"
 
 
 def _fullest(output: Path | None) -> Path:
