@@ -68,10 +68,7 @@ class LlmRewriting:
     ).field(None)
     temperature: float | None = shared.TEMPERATURE.field(None)
     max_answer_tokens: int | None = Option(
-        "limit each answer to this many tokens",
-        "N",
-        unit="tokens",
-        default="the endpoint's limit",
+        "limit each answer to this many tokens", "N", unit="tokens", default="the endpoint's limit"
     ).field(None)
     concurrency: int = Option(
         "send at most this many requests at a time", "N", unit="requests"

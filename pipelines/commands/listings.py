@@ -19,10 +19,7 @@ CHECKED = 100
 @dataclass(frozen=True, kw_only=True)
 class Recipes:
     recipe: str | None = Option(
-        "print the settings of this recipe",
-        "RECIPE",
-        positional=True,
-        default="list all recipes",
+        "print the settings of this recipe", "RECIPE", positional=True, default="list all recipes"
     ).field(None)
 
     def run(self) -> None:

@@ -68,10 +68,7 @@ class Pretrain:
         require_mlm(settings)
         new = _new_encoder(self)
         corpus = self.training.open_corpus(
-            settings,
-            self.output,
-            verbose=self.verbose,
-            inside=(PACKED, ENCODER),
+            settings, self.output, verbose=self.verbose, inside=(PACKED, ENCODER)
         )
         result = pretrain(
             settings,

@@ -47,8 +47,7 @@ class Submit:
         default="no other variables",
     ).field(())
     may_grow: bool = Option(
-        "submit even if the cluster has too few cores now, because it autoscales",
-        group=SUBMITTED,
+        "submit even if the cluster has too few cores now, because it autoscales", group=SUBMITTED
     ).field(False)
     no_wait: bool = Option(
         "return at once instead of showing the job's output until it ends", group=SUBMITTED
@@ -57,11 +56,7 @@ class Submit:
         "show the state of this job", "ID", group=JOB, exclusive="known", default="no job"
     ).field(None)
     logs: str | None = Option(
-        "show this job's output until it ends",
-        "ID",
-        group=JOB,
-        exclusive="known",
-        default="no job",
+        "show this job's output until it ends", "ID", group=JOB, exclusive="known", default="no job"
     ).field(None)
     stop: str | None = Option(
         "stop this job", "ID", group=JOB, exclusive="known", default="no job"

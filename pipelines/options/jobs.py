@@ -22,12 +22,7 @@ class ExportOptions:
 
     model: Annotated[
         str,
-        Option(
-            f"export this model: {shared.MODEL_NAMES}",
-            "MODEL",
-            positional=True,
-            path="name",
-        ),
+        Option(f"export this model: {shared.MODEL_NAMES}", "MODEL", positional=True, path="name"),
     ]
     format: Annotated[
         Format,

@@ -36,8 +36,7 @@ class SearchOptions:
         10
     )
     keywords: bool = Option(
-        "search by words too: add the BM25 of the query's words to the cosine",
-        group=SEARCH,
+        "search by words too: add the BM25 of the query's words to the cosine", group=SEARCH
     ).field(False)
     keyword_weight: float | None = Option(
         "with --keywords, multiply the BM25, which is 1 for the query's best text, by this; "
