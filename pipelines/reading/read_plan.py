@@ -73,14 +73,15 @@ class ReadPlan:
     ignored: number of files of unknown format in folders. text_columns: columns that are joined to
     a row's text. paired_columns: columns of the paired texts, in the order of
     cotbert_core.training.batches.COLUMNS. keep: columns whose values are passed through unchanged.
-    encoding: of text files, None for UTF-8. delimiter: of csv and tsv files, None for their
-    format's. wrapped: a row of a txt file is a text whose lines are wrapped, not a line.
-    keep_paragraphs: a text that will be split into sentences has a line for each of its paragraphs.
-    clean: the function that cleans a text, None for no cleaning. id_type: int64 or string, the type
-    of the ids in id_column. documents: which rows form a document (pipelines.reading.documents);
-    with column:NAME the column is the first of `keep`. document_names: the path, as the user gave
-    it, of each file that is a document. whole_files: whether the rows of a file are one text, whose
-    id is that path. keep_option: the option that names the first column of `keep`.
+    encoding: of txt, csv, tsv and jsonl files, None for UTF-8. delimiter: of csv and tsv files,
+    None for their format's. wrapped: a row of a txt file is a text whose lines are wrapped, not a
+    line. keep_paragraphs: a text that will be split into sentences has a line for each of its
+    paragraphs. clean: the function that cleans a text, None for no cleaning. id_type: int64 or
+    string, the type of the ids in id_column. documents: which rows form a document
+    (pipelines.reading.documents); with column:NAME the column is the first of `keep`.
+    document_names: the path, as the user gave it, of each file that is a document. whole_files:
+    whether the rows of a file are one text, whose id is that path. keep_option: the option that
+    names the first column of `keep`.
     """
 
     shards: list[Shard]

@@ -48,13 +48,8 @@ def plan(
     """Return the plan for reading the inputs: check the files and split them into shards.
 
     text_column: one or several that are joined, separated by commas. shard_bytes: size of a shard
-    of a file of lines. paired_columns: columns of the paired texts. keep: columns to pass through.
-    encoding: of txt, csv, tsv and jsonl files, None for UTF-8. documents: which rows form a
-    document (pipelines.reading.documents), None for no documents. delimiter: of csv and tsv files.
-    limit: number of rows to read. wrapped: whether the lines of txt files are wrapped. whole_files:
-    whether a file is one row (pipelines.reading.file_shards).
-    keep_paragraphs: whether a text has a line for each of its paragraphs. keep_option: the option
-    that names the first column of `keep`. Raises UserError.
+    of a file of lines. encoding, delimiter: as the user names them. limit: number of rows to read.
+    The others are those of the ReadPlan. Raises UserError.
     """
     files, ignored = _find(inputs)
     documents = FILE if whole_files else documents

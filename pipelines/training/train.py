@@ -74,14 +74,11 @@ def train(
 
     parent, name, tags: those of its MLflow run. recipe: the one that the settings come from.
     on_check: called with the step and the score of every dev check after the first step.
-    early_stopping: whether the sweep decides after every dev check if the run continues
-    (pipelines.training.early_stopping).
-    check_before: whether there is a dev check before the first step.
+    early_stopping, check_before, kept: as in TrainingRun.
     profile: whether to write a profile to `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
     inside: names of folders that may be in `output` before the run begins.
-    kept: what stays after the run has ended well, besides the model.
     process: where a run with one worker trains; None to start a process that ends with the run.
     """
     settings = with_absolute_encoders(settings)

@@ -18,10 +18,10 @@ CHECKPOINTS = "checkpoints"
 class TrainingRun:
     """The settings, data and folders of a run.
 
-    early_stopping: whether a sweep decides after every dev check if the run continues.
-    check_before: whether there is a dev check before the first step. part_rows:
-    number of rows of each part of a streamed corpus. profile: folder of the profile. kept: what a
-    successful run keeps.
+    early_stopping: whether a sweep decides after every dev check if the run continues
+    (pipelines.training.early_stopping). check_before: whether there is a dev check before the first
+    step. part_rows: number of rows of each part of a streamed corpus. profile: folder of the
+    profile. kept: what stays after the run has ended well, besides the model.
     """
 
     settings: TrainSettings
