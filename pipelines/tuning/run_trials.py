@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import ray.tune
 from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import Searcher
 
-from cotbert_core.settings import TrainSettings
+from cotbert_core.settings import TrainSettings, override
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.placement import place_workers
@@ -24,10 +26,9 @@ from pipelines.storage.output_folder import CONTINUE, earlier_run
 from pipelines.training.dev_sets import DevSets
 from pipelines.tuning.asha import CooperativeASHA
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import ProgressCallback
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
-from pipelines.tuning.trial import STEP, TRIAL, Sweep, run_trial
+from pipelines.tuning.trial import RUN_NAME, SETTINGS, STEP, TRIAL, Sweep, run_trial
 from pipelines.tuning.trial_plan import TrialPlan
 
 # The folder of Ray Tune's own files, which exists while a sweep runs; nothing is read from it.
@@ -106,6 +107,38 @@ def _fit(
     # The progress callback reports failures.
     with nullcontext() if sweep.verbose else only_in_log("ray.tune", folder.parent):
         tuner.fit()
+
+
+class PlanSearcher(Searcher):  # type: ignore[misc]
+    """Suggest the known trials that have not ended, then new trials of the plan.
+
+    cpus: number of cores of each worker. Ray Tune's reports are ignored: the outcome of a trial is
+    read from its folder.
+    """
+
+    def __init__(self, plan: TrialPlan, folder: Path, cpus: int | None) -> None:
+        super().__init__()
+        self._plan, self._cpus = plan, cpus
+        self._known = deque(
+            trial for trial in plan.trials.values() if status_of(folder / trial.name) not in ENDED
+        )
+        self.left = len(self._known) + plan.total - len(plan.trials)
+
+    def suggest(self, trial_id: str) -> Any:
+        trial = self._known.popleft() if self._known else self._plan.grow()
+        if trial is None:
+            return Searcher.FINISHED
+        settings = override(trial.settings, {"cpus_per_worker": self._cpus})
+        run_name = f"{trial.name} {trial.description}"
+        return {TRIAL: trial.name, SETTINGS: settings.model_dump(), RUN_NAME: run_name}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None: ...
+
+    def save(self, checkpoint_path: str) -> None: ...
+
+    def restore(self, checkpoint_path: str) -> None: ...
 
 
 def end_trials(folder: Path) -> None:

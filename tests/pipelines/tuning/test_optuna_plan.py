@@ -22,9 +22,8 @@ from pipelines.training.early_stopping import should_continue
 from pipelines.tuning import optuna_plan
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.optuna_plan import OptunaPlan, optuna_axis
-from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import ProgressCallback
-from pipelines.tuning.run_trials import _scheduler
+from pipelines.tuning.run_trials import PlanSearcher, _scheduler
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS, samples_of
 from tune_spaces import SPACES, Space
 from tune_spaces.axes import Choice, axis_of
