@@ -11,13 +11,13 @@ from cotbert_core.errors import UserError
 from pipelines.evaluating.options import LABELLED, LABELS
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, RESOURCES, SELECTION, TRAINING, Option
+from pipelines.runtime.progress import say_once
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
     from cotbert_core.settings import TrainSettings
     from pipelines.storage.corpus import Corpus
     from pipelines.training.dev_sets import DevSets
 
-Device = Literal["cpu", "gpu"]
 RECIPE_VALUE = "the recipe's value"
 EPOCHS_INSTEAD = ": to train for epochs, give --set max_steps=null and no --steps"
 
@@ -48,7 +48,7 @@ class CorpusOptions:
     ).field(None)
     learning_rate: float | None = replace(shared.LEARNING_RATE, default=RECIPE_VALUE).field(None)
     workers: int | None = replace(shared.WORKERS, default=RECIPE_VALUE).field(None)
-    device: Device | None = Option(
+    device: Literal["cpu", "gpu"] | None = Option(
         "train each worker on CPU cores or on a GPU of its own",
         group=RESOURCES,
         default="the recipe's value, or GPUs if there is one for every worker",
@@ -72,7 +72,6 @@ class CorpusOptions:
     def settings(self, recipe: str) -> TrainSettings:
         """Return a recipe's settings with the overrides; a UserError lists every invalid one."""
         from pipelines.recipes import settings_for
-        from pipelines.runtime.progress import say_once
 
         self._warn_of_two_values()
         settings = settings_for(recipe, self.config, self.assignments, self._flags)
@@ -95,7 +94,6 @@ class CorpusOptions:
 
     def _warn_of_two_values(self) -> None:
         from pipelines.reading.assignments import assigned
-        from pipelines.runtime.progress import say_once
 
         given = assigned(self.assignments)
         for name, value in self._flags.items():
@@ -219,7 +217,6 @@ class TrainingOptions(CorpusOptions):
             raise UserError("method mlm is trained by `cotbert pretrain`: give the recipe to it")
         from pipelines.evaluating.labelled_texts import MOST_DEV_TEXTS, read_dev_labels
         from pipelines.reading.assignments import assigned
-        from pipelines.runtime.progress import say_once
         from pipelines.training.dev_sets import OWN, graded_sets, with_labelled, with_own
 
         how = {"text_column": self.text_column, **super().reading}
