@@ -80,8 +80,8 @@ class LlmRewriting:
         default="no limit",
     ).field(None)
     retries: int = Option(
-        "retry a sentence this many times after a timeout, status 429 or 5xx, or an unusable "
-        "answer",
+        "retry a sentence this many times after a timeout, status 408, 409, 429 or 5xx, or an "
+        "answer without a text",
         "N",
         unit="retries",
     ).field(6)
