@@ -38,9 +38,10 @@ class Submit:
         "give the job this name", "ID", group=SUBMITTED, default="made from the time"
     ).field(None)
     env: tuple[str, ...] = Option(
-        "set this environment variable for the job; may be repeated; passed on if they are set "
-        "are MLflow's address and credentials, COTBERT_CACHE, OPENAI_API_KEY, HF_TOKEN, "
-        "HF_ENDPOINT, HF_HUB_OFFLINE, and AWS_* but for names of files and profiles",
+        "set this environment variable for the job; may be repeated; the job also gets those "
+        "of COTBERT_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, OPENAI_API_KEY, the variable "
+        "of --key-variable, MLFLOW_TRACKING_* and AWS_* that are set here, except names of "
+        "files and profiles",
         "NAME[=VALUE]",
         group=SUBMITTED,
         append=True,
