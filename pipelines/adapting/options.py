@@ -80,9 +80,7 @@ class AdaptOptions:
     wrapped: bool = shared.WRAPPED.field(False)
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: int | None = replace(
-        HOLD_OUT,
-        help=f"{HOLD_OUT.help}; more than a tenth is refused",
-        default="1,000 documents, or a tenth if that is less",
+        HOLD_OUT, default="1,000 documents, or a tenth if that is less"
     ).field(None)
     query: Query = QUERY.field("any")
     senteval: Path | None = replace(

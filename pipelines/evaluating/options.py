@@ -150,7 +150,7 @@ class EvaluateOptions:
         default="text",
     ).field(None)
     delimiter: str | None = shared.DELIMITER.field(None)
-    clean: tuple[str, ...] = replace(CLEAN, help=f"of --labelled: {CLEAN.help}").field(())
+    clean: tuple[str, ...] = replace(CLEAN, help=f"with --labelled, {CLEAN.help}").field(())
 
 
 @dataclass(frozen=True)

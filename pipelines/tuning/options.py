@@ -58,7 +58,7 @@ class TuneOptions:
         "N",
         group=SEARCH,
         unit="trials",
-        default="all of a grid, 12 trials of other spaces and of optuna",
+        default="all of a grid; 12 trials of optuna, and of a space with ranges at least 12",
     ).field(None)
     seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     draw_seed: int = Option(
