@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from cotbert_core.evaluation.bootstrap import LEAST_GROUPS, difference
 from pipelines.evaluating.scoring import (
     AVERAGE,
@@ -38,14 +40,22 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
     """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
     They are None for an undefined correlation, since JSON has no NaN; low, high and p also if there
-    are too few documents or pairs.
+    are too few documents or pairs. low and high are no further from 0 than the scores allow.
     """
     found = {}
     for name in first.resampled:
         gap = score_of(second.entries[name]) - score_of(first.entries[name])
         values = asdict(difference(gap, first.resampled[name], second.resampled[name]))
+        most = _span(name, first.entries[name])
+        values |= {end: float(np.clip(values[end], -most, most)) for end in ("low", "high")}
         found[name] = {key: v if math.isfinite(v) else None for key, v in values.items()}
     return found
+
+
+def _span(name: str, entry: Any) -> float:
+    """Return the largest possible difference of an entry's score: correlations begin at -100."""
+    is_spearman = name == AVERAGE or (isinstance(entry, Mapping) and "spearman" in entry)
+    return 200.0 if is_spearman else 100.0
 
 
 def difference_sentences(result: Mapping[str, Any]) -> list[str]:

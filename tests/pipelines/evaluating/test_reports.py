@@ -114,6 +114,20 @@ def test_sentences_say_which_is_better_by_how_much():
     )
 
 
+def test_an_interval_of_a_difference_ends_where_scores_do():
+    """Of few texts the resamples, moved apart, would end beyond 100 points."""
+    before, after = [0.0] * 7 + [1.0] + [0.0] * 2, [1.0] * 7 + [0.0] * 3
+    few = [Scored(), Scored()]
+    for found, values in zip(few, (before, after), strict=True):
+        one = 100 * float(np.mean(values))
+        found.add("held-out", {"found_first": one}, resampled_mean(np.array(values), 1000))
+    moved = few[1].resampled["held-out"] - few[0].resampled["held-out"]
+    assert np.percentile(moved, 97.5) > 100
+    entry = differences(*few)["held-out"]
+    assert (entry["difference"], entry["high"]) == (pytest.approx(60.0), 100.0)
+    assert 0 < entry["low"] < 60
+
+
 def rows_of(text, title):
     section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
