@@ -118,6 +118,21 @@ def interval(values: np.ndarray) -> Interval:
     return Interval(float(low), float(high))
 
 
+def share_interval(values: np.ndarray, groups: int) -> Interval:
+    """Return the interval, within 0 to 100, of a mean of values from 0 to 1, by (R,) resamples.
+
+    If all values are 0, or all are 1, so are those of every resample, though a few values say
+    little. Then the other end is that of Clopper and Pearson (1934): the share of which so many
+    groups would all be alike with a probability of 2.5 %. Without this, the intervals of 20 values
+    leave out a true share of 95 % in 36 % of all samples.
+    """
+    ends = interval(values.clip(0, 100))
+    if groups < LEAST_GROUPS or ends.low < ends.high or ends.low not in (0.0, 100.0):
+        return ends
+    least = 100 * ((1 - LEVEL) / 2) ** (1 / groups)
+    return Interval(least, 100.0) if ends.low else Interval(0.0, 100 - least)
+
+
 def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Difference:
     """Return the difference of two models with its interval and p-value.
 

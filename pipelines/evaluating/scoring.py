@@ -20,7 +20,13 @@ from cotbert_core.evaluation import (
     Pairs,
     PairScores,
 )
-from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman, seed_of
+from cotbert_core.evaluation.bootstrap import (
+    interval,
+    resampled_mean,
+    resampled_spearman,
+    seed_of,
+    share_interval,
+)
 from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
 from cotbert_core.evaluation.transfer import Transferred
 
@@ -62,11 +68,16 @@ class Scored:
     predicted: dict[str, Predicted] = field(default_factory=dict)
     ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
 
-    def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
-        """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON."""
+    def add(
+        self, name: str, entry: dict[str, Any], resampled: np.ndarray, groups: int | None = None
+    ) -> None:
+        """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON.
+
+        groups: the number that were resampled of a share, None for a correlation.
+        """
         entry = without_nan(entry)
         score = next(key for key in entry if key in SCORES)
-        ends = _ends(resampled, score) if len(resampled) else {}
+        ends = _ends(resampled, groups) if len(resampled) else {}
         rest = {key: value for key, value in entry.items() if key != score}
         self.entries[name] = {score: entry[score], **ends, **rest}
         if len(resampled):
@@ -79,7 +90,8 @@ class Scored:
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
-            ends = _ends(resampled, "spearman" if name == AVERAGE else "accuracy")
+            # Of shares: several tasks are hardly all at the same end of the scale.
+            ends = _ends(resampled, None if name == AVERAGE else 0)
             self.entries |= {f"{name}_{end}": value for end, value in ends.items()}
 
 
@@ -106,11 +118,16 @@ def measure_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry)) + more
 
 
-def _ends(resampled: np.ndarray, score: str) -> dict[str, float | None]:
-    """Return low and high of a score's interval, both None if the resamples have no score."""
-    least = -100 if score == "spearman" else 0
-    ends = asdict(interval(resampled.clip(least, 100)))
-    return {end: without_nan(value) for end, value in ends.items()}
+def _ends(resampled: np.ndarray, groups: int | None) -> dict[str, float | None]:
+    """Return low and high of a score's interval, both None if the resamples have no score.
+
+    groups: the number that were resampled of a share, None for a correlation.
+    """
+    if groups is None:
+        ends = interval(resampled.clip(-100, 100))
+    else:
+        ends = share_interval(resampled, groups)
+    return {end: without_nan(value) for end, value in asdict(ends).items()}
 
 
 def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> None:
@@ -126,7 +143,7 @@ def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -
     """Add transfer tasks and their average. Test examples are resampled without retraining."""
     for task, transferred in done.items():
         resampled = resampled_mean(transferred.right, resamples, seed_of(task))
-        scored.add(task, transferred.scores, resampled)
+        scored.add(task, transferred.scores, resampled, len(transferred.right))
     scored.add_average(TRANSFER_AVERAGE, list(done))
 
 
@@ -160,10 +177,12 @@ def add_held_out(
     """
     counts = {"queries": len(held_out), "targets": held_out.searched}
     documents = held_out.query_documents
+    groups = len(np.unique(documents))
 
     def add(name: str, score: str, values: np.ndarray, **more: float) -> None:
         entry = {score: 100 * float(values.mean()), **counts, **more}
-        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name), documents))
+        drawn = resampled_mean(values, resamples, seed_of(name), documents)
+        scored.add(name, entry, drawn, groups)
 
     add(FOUND_FIRST, "found_first", found.alone.found)
     add(MRR10, "mrr10", found.alone.reciprocal)
@@ -189,7 +208,8 @@ def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resample
         "labels": labelled.label_count,
         BY_CHANCE: labelled.chance,
     }
-    scored.add(SAME_LABEL, entry, resampled_mean(found, resamples, seed_of(SAME_LABEL)))
+    resampled = resampled_mean(found, resamples, seed_of(SAME_LABEL))
+    scored.add(SAME_LABEL, entry, resampled, len(found))
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

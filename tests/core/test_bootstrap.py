@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import norm, rankdata, spearmanr, t
+from scipy.stats import binom, binomtest, norm, rankdata, spearmanr, t
 
 from cotbert_core.evaluation import Pairs, bootstrap
 from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
@@ -161,3 +161,24 @@ def test_a_gain_in_each_of_a_few_documents_may_be_chance():
     found = difference(25.0, before, after)
     assert found.difference == 25.0
     assert np.isnan([found.low, found.high, found.p]).all()
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_a_few_equal_answers_do_not_make_a_share_certain(score):
+    """The interval is that of scipy's exact test; each group counts once."""
+    values, groups = np.full(40, score), np.repeat(np.arange(20), 2)
+    found = bootstrap.share_interval(bootstrap.resampled_mean(values, 200, groups=groups), 20)
+    exact = binomtest(int(20 * score), 20).proportion_ci()
+    assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+    few = bootstrap.share_interval(bootstrap.resampled_mean(values[:5], 200), 5)
+    assert np.isnan([few.low, few.high]).all()
+
+
+@pytest.mark.parametrize(("count", "share"), [(6, 0.8), (10, 0.9), (20, 0.95), (50, 0.98)])
+def test_intervals_hold_a_high_share_too(count, share):
+    held = 0.0
+    for right in range(count + 1):
+        values = (np.arange(count) < right).astype(float)
+        ends = bootstrap.share_interval(bootstrap.resampled_mean(values, 300), count)
+        held += binom.pmf(right, count, share) * (ends.low <= 100 * share <= ends.high)
+    assert held >= 0.9
