@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
-from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out, score_keywords
-from cotbert_core.evaluation.labelled import Labelled, same_label
+from cotbert_core.evaluation.held_out import (
+    HeldOut,
+    HeldOutScores,
+    score_held_out,
+    score_keywords,
+)
+from cotbert_core.evaluation.labelled import (
+    Labelled,
+    NearestLabels,
+    nearest_labels,
+    same_label,
+    widening,
+)
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.searches import EncoderScores, score_searches
 from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
@@ -15,12 +26,14 @@ __all__ = [
     "HeldOut",
     "HeldOutScores",
     "Labelled",
+    "NearestLabels",
     "PairScores",
     "Pairs",
     "alignment",
     "anisotropy",
     "evaluate_sts",
     "load_dev",
+    "nearest_labels",
     "read_pairs",
     "same_label",
     "score_held_out",
@@ -28,4 +41,5 @@ __all__ = [
     "score_pairs",
     "score_searches",
     "uniformity",
+    "widening",
 ]

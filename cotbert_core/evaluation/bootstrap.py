@@ -148,6 +148,12 @@ def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Differ
     return Difference(observed, ends.low, ends.high, p)
 
 
+def wider(values: np.ndarray, factor: float) -> np.ndarray:
+    """Return (R,) resampled scores with their distances from their mean times a factor."""
+    mean = values.mean()
+    return np.asarray(mean + factor * (values - mean))
+
+
 def _counts(size: int, resamples: int, seed: int | Sequence[int]) -> Iterator[np.ndarray]:
     """Yield for each resample the count (N,) of each of N = `size` pairs in it."""
     generator = np.random.default_rng(seed)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation.bootstrap import LEAST_GROUPS, difference
+from cotbert_core.evaluation import widening
+from cotbert_core.evaluation.bootstrap import LEAST_GROUPS, difference, wider
 from pipelines.evaluating.scoring import (
     AVERAGE,
     FOUND_FIRST,
@@ -45,11 +46,21 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
     found = {}
     for name in first.resampled:
         gap = score_of(second.entries[name]) - score_of(first.entries[name])
-        values = asdict(difference(gap, first.resampled[name], second.resampled[name]))
+        values = asdict(difference(gap, *_resampled(name, first, second)))
         most = _span(name, first.entries[name])
         values |= {end: float(np.clip(values[end], -most, most)) for end in ("low", "high")}
         found[name] = {key: v if math.isfinite(v) else None for key, v in values.items()}
     return found
+
+
+def _resampled(name: str, first: Scored, second: Scored) -> tuple[np.ndarray, np.ndarray]:
+    """Return the paired resamples (R,) of an entry of both models."""
+    before, after = first.resampled[name], second.resampled[name]
+    if name != SAME_LABEL or first.nearest is None or second.nearest is None:
+        return before, after
+    gain = second.nearest.found - first.nearest.found
+    factor = widening(gain, [first.nearest, second.nearest])
+    return before, before + wider(after - before, factor)
 
 
 def _span(name: str, entry: Any) -> float:

@@ -11,7 +11,7 @@ from cotbert_core.evaluation import (
     HeldOutScores,
     Labelled,
     Pairs,
-    same_label,
+    nearest_labels,
     score_keywords,
     score_pairs,
     score_searches,
@@ -75,7 +75,7 @@ class EvaluationData:
             found = score_searches(encode, self.held_out, for_queries, self.dev)
             add_held_out(scored, self.held_out, self.by_keywords, found, resamples)
         if self.labelled is not None:
-            add_labelled(scored, self.labelled, same_label(encode, self.labelled), resamples)
+            add_labelled(scored, self.labelled, nearest_labels(encode, self.labelled), resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode, for_queries)
         return scored

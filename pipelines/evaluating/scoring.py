@@ -17,8 +17,10 @@ from cotbert_core.evaluation import (
     HeldOut,
     HeldOutScores,
     Labelled,
+    NearestLabels,
     Pairs,
     PairScores,
+    widening,
 )
 from cotbert_core.evaluation.bootstrap import (
     interval,
@@ -26,6 +28,7 @@ from cotbert_core.evaluation.bootstrap import (
     resampled_spearman,
     seed_of,
     share_interval,
+    wider,
 )
 from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
 from cotbert_core.evaluation.transfer import Transferred
@@ -60,13 +63,14 @@ class Scored:
 
     entries: as in the JSON file. resampled: (R,) scores x 100 by the same names, empty for R = 0.
     predicted: similarities of the pairs, for plots. ranks: (Q,) rank of each held-out query's own
-    document by cosine, empty if there are none.
+    document by cosine, empty if there are none. nearest: the search among labelled texts.
     """
 
     entries: dict[str, Any] = field(default_factory=dict)
     resampled: dict[str, np.ndarray] = field(default_factory=dict)
     predicted: dict[str, Predicted] = field(default_factory=dict)
     ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    nearest: NearestLabels | None = None
 
     def add(
         self, name: str, entry: dict[str, Any], resampled: np.ndarray, groups: int | None = None
@@ -200,8 +204,11 @@ def add_held_out(
     scored.resampled.pop(KEYWORDS, None)
 
 
-def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resamples: int) -> None:
-    """Add the score on labelled texts. found: (A,) whether the nearest text has the same label."""
+def add_labelled(
+    scored: Scored, labelled: Labelled, nearest: NearestLabels, resamples: int
+) -> None:
+    """Add the score on labelled texts."""
+    found = nearest.found
     entry = {
         "accuracy": 100 * float(found.mean()),
         "texts": len(found),
@@ -209,7 +216,12 @@ def add_labelled(scored: Scored, labelled: Labelled, found: np.ndarray, resample
         BY_CHANCE: labelled.chance,
     }
     resampled = resampled_mean(found, resamples, seed_of(SAME_LABEL))
-    scored.add(SAME_LABEL, entry, resampled, len(found))
+    spread = wider(resampled, widening(found, [nearest])) if resamples else resampled
+    scored.add(SAME_LABEL, entry, spread, len(found))
+    if resamples:
+        # A difference is widened by how the answers of both encoders depend on each other.
+        scored.resampled[SAME_LABEL] = resampled
+    scored.nearest = nearest
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import Labelled, labelled, same_label
+from cotbert_core.evaluation import Labelled, labelled, nearest_labels, same_label, widening
+from cotbert_core.evaluation.bootstrap import difference, resampled_mean, wider
 
 
 def encode_of(vectors):
@@ -50,3 +51,44 @@ def test_chance_is_the_share_of_other_texts_with_the_label():
     one = Labelled(list("01234"), np.array([0, 0, 1, 1, 2]))
     assert one.chance == pytest.approx(100 * 1 / 4)
     assert Labelled(list("0123"), np.array([0, 0, 0, 1])).chance == pytest.approx(100 * 2 / 3)
+
+
+def noisy(draw, base, labels):
+    """The search of an encoder whose vectors are `base` (N, D) with noise of its own."""
+    vectors = base + draw.normal(0, 0.6, base.shape)
+    return nearest_labels(encode_of(vectors), Labelled([str(n) for n in range(len(base))], labels))
+
+
+def test_answers_of_texts_that_are_nearest_to_each_other_are_counted_together():
+    draw = np.random.default_rng(3)
+    labels = np.append(draw.integers(0, 4, 38), [4, 5])  # two texts that are not asked
+    base = draw.normal(0, 0.5, (6, 8))[labels] + draw.normal(0, 0.6, (40, 8))
+    searches = [noisy(draw, base, labels) for _ in range(2)]
+    gain = searches[1].found - searches[0].found
+    left, asked = gain - gain.mean(), searches[0].asked.tolist()
+    total = sum(left**2)
+    for one in range(len(asked)):
+        for other in range(one):
+            pair = (asked[one], asked[other])
+            near = [(s.nearest[one], s.nearest[other]) for s in searches]
+            if any(a == pair[1] or b == pair[0] for a, b in near):
+                total += 2 * left[one] * left[other]
+    expected = np.sqrt(max(1, total / sum(left**2)))
+    assert widening(gain, searches) == pytest.approx(expected)
+    assert 1.0 < expected < 1.6
+    assert widening(0 * gain, searches) == 1.0
+
+
+def test_equal_encoders_are_seldom_told_apart():
+    draw = np.random.default_rng(4)
+    alone = together = 0
+    for trial in range(150):
+        labels = draw.integers(0, 4, 120)
+        base = draw.normal(0, 0.45, (4, 16))[labels] + draw.normal(0, 0.6, (120, 16))
+        first, second = noisy(draw, base, labels), noisy(draw, base, labels)
+        a, b = (resampled_mean(one.found, 100, trial) for one in (first, second))
+        factor = widening(second.found - first.found, [first, second])
+        plain, spread = difference(0, a, b), difference(0, a, a + wider(b - a, factor))
+        alone += not plain.low <= 0 <= plain.high
+        together += not spread.low <= 0 <= spread.high
+    assert together <= 0.08 * 150 < 0.1 * 150 <= alone

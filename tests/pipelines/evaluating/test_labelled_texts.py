@@ -9,8 +9,8 @@ import pytest
 from trainings import ENDS, SUBJECTS
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Labelled, same_label
-from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
+from cotbert_core.evaluation import Labelled, nearest_labels, same_label, widening
+from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of, wider
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
@@ -38,7 +38,11 @@ def test_it_is_scored_with_an_interval(own_store, labelled, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder)
     one = Labelled(TEXTS, np.array(LABELS))
     found = same_label(lambda t: encoder.encode(t, precision="fp32"), one)
-    ends = interval(resampled_mean(found, 1000, seed_of("same-label")))
+    nearest = nearest_labels(lambda t: encoder.encode(t, precision="fp32"), one)
+    factor = widening(found, [nearest])
+    assert (nearest.found == found).all()
+    assert factor > 1.05, "many texts are each other's nearest"
+    ends = interval(wider(resampled_mean(found, 1000, seed_of("same-label")), factor))
     score = {"accuracy": 100 * found.mean(), "low": ends.low, "high": ends.high}
     counts = {"texts": len(TEXTS), "labels": 5, "by_chance": one.chance}
     assert result["same-label"] == {**score, **counts}
