@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation.pairs import Encode, Pairs, cosines, encode_distinct, finite, spearman
+from cotbert_core.evaluation.pairs import (
+    Encode,
+    Pairs,
+    cosines,
+    encode_distinct,
+    finite,
+    sentence_groups,
+    spearman,
+)
 from cotbert_core.evaluation.transfer_data import senteval_lines
 
 _SUBSETS = {
@@ -31,7 +39,7 @@ _SUBSETS = {
 class Predicted:
     """The predicted similarities (`cosine`) and gold scores of N pairs, each (N,).
 
-    number: of each pair, the same for equal pairs, counted from 0.
+    number: the group (N,) of each pair, see sentence_groups.
     """
 
     cosine: np.ndarray
@@ -162,10 +170,10 @@ def evaluate_sts(
 
 def _predicted(subsets: dict[str, Pairs], vectors: Iterator[np.ndarray]) -> Subsets:
     """Return the similarities of a task's pairs. vectors: of the left and right sides in turn."""
-    known: dict[tuple[str, ...], int] = {}
+    groups = sentence_groups(list(subsets.values()))
     return {
-        name: Predicted(cosines(next(vectors), next(vectors)), pairs.gold, pairs.numbers(known))
-        for name, pairs in subsets.items()
+        name: Predicted(cosines(next(vectors), next(vectors)), pairs.gold, group)
+        for (name, pairs), group in zip(subsets.items(), groups, strict=True)
     }
 
 

@@ -30,6 +30,7 @@ from cotbert_core.evaluation.bootstrap import (
     share_interval,
     wider,
 )
+from cotbert_core.evaluation.pairs import sentence_groups
 from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
 from cotbert_core.evaluation.transfer import Transferred
 
@@ -157,7 +158,7 @@ def add_pairs(
     """Add graded pairs. splits: scores and pairs of each split."""
     for split, (scores, pairs) in splits.items():
         name = f"pairs-{split}"
-        predicted = Predicted(scores.cosine, pairs.gold, pairs.numbers({}))
+        predicted = Predicted(scores.cosine, pairs.gold, *sentence_groups([pairs]))
         entry = {
             "spearman": scores.spearman,
             "alignment": scores.alignment,  # NaN without a pair graded above 4

@@ -8,6 +8,7 @@ from scipy.stats import binom, binomtest, norm, rankdata, spearmanr, t
 
 from cotbert_core.evaluation import Pairs, bootstrap
 from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
+from cotbert_core.evaluation.pairs import sentence_groups, spearman
 
 
 def graded(count, seed=0, noise=1.0):
@@ -104,8 +105,8 @@ def test_tasks_have_seeds_of_their_own():
 
 def test_equal_pairs_are_resampled_together():
     predicted, gold = graded(40, seed=6)
-    pairs = Pairs([str(n % 25) for n in range(40)], ["other"] * 40, gold)
-    numbers = pairs.numbers({})
+    pairs = Pairs([str(n % 25) for n in range(40)], [f"with {n % 25}" for n in range(40)], gold)
+    (numbers,) = sentence_groups([pairs])
     assert numbers.tolist() == [n % 25 for n in range(40)]
     members = [np.flatnonzero(numbers == number) for number in range(25)]
     places = [np.concatenate([members[n] for n in row]) for row in drawn(25, 50, 4)]
@@ -114,8 +115,30 @@ def test_equal_pairs_are_resampled_together():
     alone = resampled_spearman(predicted, gold, 50, 4)
     assert not np.allclose(found, alone)
     assert (resampled_spearman(predicted, gold, 50, 4, np.arange(40)) == alone).all()
-    turned = Pairs(["a", "b", "a"], ["b", "a", "c"], np.arange(3.0))
-    assert turned.numbers({("b", "c"): 0}).tolist() == [1, 1, 2]
+    turned = [Pairs(["a", "b"], ["b", "a"], gold[:2]), Pairs(["d", "e"], ["b", "f"], gold[:2])]
+    assert [part.tolist() for part in sentence_groups(turned)] == [[0, 0], [0, 1]]
+
+
+def test_intervals_count_that_pairs_share_a_sentence():
+    """Each of 60 sentences is in a pair with four others, as in STS12's SMTeuroparl."""
+    draw, gold = np.random.default_rng(3), np.random.default_rng(0).normal(size=240)
+    shared = np.repeat(np.arange(60), 4)
+    pairs = Pairs([f"shared {n}" for n in shared], [f"own {n}" for n in range(240)], gold)
+    (groups,) = sentence_groups([pairs])
+
+    def models():
+        noise = draw.normal(0, 0.5, (2, 60))[:, shared] + draw.normal(0, 0.3, (2, 240))
+        return gold + noise
+
+    truth = np.std([np.subtract(*(spearman(one, gold) for one in models())) for _ in range(400)])
+    widths: dict[str, list[float]] = {"alone": [], "together": []}
+    for trial in range(20):
+        both = models()
+        for name, kept in (("alone", None), ("together", groups)):
+            a, b = (resampled_spearman(one, gold, 100, trial, kept) for one in both)
+            widths[name].append(np.std(b - a) / truth)
+    assert np.mean(widths["alone"]) < 0.85
+    assert 0.9 < np.mean(widths["together"]) < 1.15
 
 
 def test_values_of_a_group_are_resampled_together():
