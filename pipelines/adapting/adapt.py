@@ -143,7 +143,10 @@ def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
             tracking.end_lost_children(run.id)
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}
-        _record_result(run, result, job)
+        _log_result(run, result, job)
+    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
+    # Not before: an adaptation that is killed until here continues, and ends its MLflow run.
+    write_json(job.output / RESULT_FILE, result)
     return result
 
 
@@ -225,8 +228,8 @@ def _trained(
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
 
 
-def _record_result(run: tracking.Run, result: dict[str, Any], job: _Job) -> None:
-    """Write report.html and result.json, and log the result."""
+def _log_result(run: tracking.Run, result: dict[str, Any], job: _Job) -> None:
+    """Write report.html and log the result."""
     output = job.output
     write_adapt_report(output / REPORT_FILE, result, job.options)
     for name, entry in (("found_first", FOUND_FIRST), ("same_label", SAME_LABEL)):
@@ -236,4 +239,3 @@ def _record_result(run: tracking.Run, result: dict[str, Any], job: _Job) -> None
     run.tags({"model_folder": str(output / MODEL)})
     for name in (REPORT_FILE, EVALUATION_FILE, *([MODEL] if job.kept.log_model else [])):
         run.artifact(output / name)
-    write_json(output / RESULT_FILE, result)

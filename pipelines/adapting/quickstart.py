@@ -62,7 +62,8 @@ def quickstart(
         write_report(output, outcome, seconds)
         run.result(result)
         run.artifact(output / REPORT_FILE)
-        write_json(output / RESULT_FILE, result)
+    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
+    write_json(output / RESULT_FILE, result)
     print_output(summary(outcome))
     print_output(_next_commands(output, seconds))
     return result

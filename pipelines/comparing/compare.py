@@ -29,7 +29,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
@@ -50,14 +50,21 @@ def compare(
     record = comparison.record(corpus)
     output = check_output(output, "comparison", record)
     with locked_output(output):
+        continues = (output / SETTINGS_FILE).is_file()
         open_output(output, "comparison", record)
-        return _tracked(comparison, corpus, output, verbose, kept)
+        return _tracked(comparison, corpus, output, verbose, kept, continues=continues)
 
 
 def _tracked(
-    comparison: Comparison, corpus: Corpus, output: Path, verbose: bool, kept: KeptFiles
+    comparison: Comparison,
+    corpus: Corpus,
+    output: Path,
+    verbose: bool,
+    kept: KeptFiles,
+    *,
+    continues: bool,
 ) -> dict[str, Any]:
-    """Run the comparison in its MLflow run."""
+    """Run the comparison in its MLflow run. continues: whether an earlier process began it."""
     params = comparison.budget | {
         "entries": ",".join(comparison.entries),
         "corpus": str(corpus.path),
@@ -89,10 +96,13 @@ def _tracked(
             "verdicts": baseline_sentences(rows, comparison, found),
             "mlflow_run_id": run.id,
         }
+        if continues and run.id:  # the evaluations of an earlier process do not continue theirs
+            tracking.end_lost_children(run.id)
         write_compare_report(output / REPORT_FILE, result)
         run.artifact(output / REPORT_FILE)
-        write_json(output / RESULT_FILE, result)
-        run.artifact(output / RESULT_FILE)
+    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
+    write_json(output / RESULT_FILE, result)
+    run.result_file(output / RESULT_FILE)
     return result
 
 

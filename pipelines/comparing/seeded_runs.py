@@ -91,8 +91,9 @@ def train_seeds(
             result = _result(settings, dev, seeds, results, run.id)
             run.result(result)
             result |= {"dev": dev_name(dev), **baseline.entries}
-            write_json(output / RESULT_FILE, result)
-            run.artifact(output / RESULT_FILE)
+        result["mlflow_run_id"] = run.id  # known by now if the store has answered since
+        write_json(output / RESULT_FILE, result)
+        run.result_file(output / RESULT_FILE)
     return result
 
 

@@ -103,6 +103,16 @@ class Run:
             location = Path(os.path.relpath(location, self._uploads.queue.folder))
         self._send("artifact", path=str(location))
 
+    def result_file(self, path: Path) -> None:
+        """Log the file that says that the job is finished, written after the run has ended.
+
+        Killed before it is written, the job continues, and ends its run.
+        """
+        told = self._uploads is None or self._uploads.queue.empty
+        self.artifact(path)
+        if self._uploads is not None and told:  # a store that does not answer is not asked again
+            self._uploads.flush()
+
     def end(self, status: str, final_folder: Path | None = None) -> None:
         """End the run. final_folder: the path of the queue's folder after the job's end."""
         self._send("end", status=status)

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import write_json
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.registry import register
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import RESULT_FILE, earlier_run
+from pipelines.storage.output_folder import earlier_run
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
@@ -77,8 +76,8 @@ def register_best(
     return address
 
 
-def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
-    """Write the sweep's files and log its result to its MLflow run."""
+def log_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
+    """Write the sweep's page and log its result to its MLflow run."""
     if result["best"]:
         metric = metric_in(result)
         run.metrics({metric.name: result[metric.name]})
@@ -88,9 +87,7 @@ def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
     page = output / REPORT_FILE
     write_sweep_report(page, result, published=space.published, source=space.source)
-    write_json(output / RESULT_FILE, result)
-    for name in (REPORT_FILE, RESULT_FILE):
-        run.artifact(output / name)
+    run.artifact(page)
 
 
 def without_result(rows: Sequence[Mapping[str, Any]]) -> SweepError:

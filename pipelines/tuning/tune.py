@@ -42,7 +42,7 @@ from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
-from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
+from pipelines.tuning.result import log_result, register_best, sweep_result, without_result
 from pipelines.tuning.run_trials import end_trials, run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import SEED, TrialPlan, check_effect, sampled_plan
@@ -135,7 +135,10 @@ def _tracked(
         if options.register and result["best"]:
             digest = dev_digest(dev)
             result["registered"] = register_best(options.register, result, output, digest)
-        write_result(run, options.space, result, output)
+        log_result(run, options.space, result, output)
+    result["mlflow_parent_run_id"] = run.id  # known by now if the store has answered since
+    write_json(output / RESULT_FILE, result)
+    run.result_file(output / RESULT_FILE)
     return result
 
 

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.comparing.entries import BUDGET, Comparison, same_budget
@@ -257,7 +258,15 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert "a sample of 24 sentences for vectors of 32 numbers" in message
     assert not (tmp_path / "out").exists(), "found before anything began"
     command.remove("whitening")
+    states = []
+
+    def noted(path, value):
+        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
+        write_json(path, value)
+
+    monkeypatch.setattr("pipelines.comparing.compare.write_json", noted)
     assert main(command) == 0
+    assert states == ["FINISHED"], "killed before, it continues and ends its run"
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     *rows, untouched = result["rows"]
     assert [row["entry"] for row in rows] == list(entries[:-1])
@@ -295,6 +304,8 @@ def test_the_command_trains_every_recipe_under_every_seed(
         f"tags.mlflow.parentRunId = '{result['mlflow_run_id']}'",
     )
     assert len(children) == 4
+    files = {item.path for item in own_store.list_artifacts(result["mlflow_run_id"])}
+    assert files == {"report.html", "result.json"}
     names = {"contrastive", "generative", "positive_cosine"}
     assert any(names <= run.data.metrics.keys() for run in children)
     printed = capsys.readouterr()

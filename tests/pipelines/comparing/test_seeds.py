@@ -9,6 +9,7 @@ import pytest
 from trainings import SENTENCES, result_of, training
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from pipelines.cli import main
 from pipelines.options.shared import parse_seeds
 from pipelines.training import baseline
@@ -59,13 +60,21 @@ def curve(run):
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here", "own_cache")
 def test_train_with_seeds_reports_mean_and_spread_and_continues(
-    own_store, bert_folder, tmp_path, scored, capsys
+    own_store, bert_folder, tmp_path, scored, capsys, monkeypatch
 ):
     text, runs = tmp_path / "sentences.txt", tmp_path / "runs"
     text.write_text("\n".join(SENTENCES[:12]), encoding="utf-8")
     sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
     command = training(bert_folder, text, runs, *sets, flags=["--seeds", "4,9"])
+    states = []
+
+    def noted(path, value):
+        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
+        write_json(path, value)
+
+    monkeypatch.setattr("pipelines.comparing.seeded_runs.write_json", noted)
     assert main(command) == 0
+    assert states == ["FINISHED"], "killed before, it continues and ends its run"
     assert scored == [bert_folder], "once for both seeds"
     result, each = result_of(runs), [result_of(runs / f"seed-{s}") for s in (4, 9)]
     assert [r["seed"] for r in each] == [4, 9]

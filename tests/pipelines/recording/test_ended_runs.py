@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from cotbert_core.files import write_json
+from pipelines.adapting import adapt
+from pipelines.adapting.options import AdaptOptions
 from pipelines.embedding.embed import embed
 from pipelines.embedding.options import EmbedOptions
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.prepare import prepare
-from pipelines.recording.tracking import EXPERIMENT, resumable_run
+from pipelines.recording.tracking import EXPERIMENT, resumable_run, tracked_run
 from pipelines.storage.resumable_output import ResumableOutput
 
 JOBS = {
@@ -38,11 +42,45 @@ def test_a_job_is_finished_when_its_run_has_ended(
     assert result["mlflow_run_id"]
 
 
+def test_an_adaptation_is_finished_when_its_run_has_ended(
+    tmp_path, own_store, bert_folder, monkeypatch
+):
+    states = []
+
+    def noted(path, value):
+        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
+        write_json(path, value)
+
+    options = AdaptOptions(("a.txt",), bert_folder)
+    monkeypatch.setattr(adapt, "write_json", noted)
+    monkeypatch.setattr(adapt, "ray_session", lambda *given: nullcontext())
+    monkeypatch.setattr(adapt, "_run", lambda *given: {})
+    monkeypatch.setattr(adapt, "_log_result", lambda *given: None)
+    adapt._tracked(options, None, tmp_path, False, None, (), adapt.MODEL_ALONE, timed=True)
+    assert (tmp_path / "result.json").is_file()
+    assert states == ["FINISHED"]
+
+
+def test_the_result_is_sent_after_the_end_of_the_run(tmp_path, own_store):
+    """Also after an end that took long, whose pause no later record would end."""
+    home = tmp_path / "out"
+    home.mkdir()
+    with tracked_run("compare", {}, home=home) as run:
+        pass
+    run._uploads._next = float("inf")
+    write_json(home / "result.json", {})
+    run.result_file(home / "result.json")
+    assert own_store.get_run(run.id).info.status == "FINISHED"
+    assert [item.path for item in own_store.list_artifacts(run.id)] == ["result.json"]
+    assert sorted(path.name for path in home.iterdir()) == ["mlflow_run_id", "result.json"]
+
+
 def test_the_run_of_discarded_work_is_ended(tmp_path, own_store):
     experiment = own_store.create_experiment(EXPERIMENT)
     lost = own_store.create_run(experiment).info.run_id
-    work = ResumableOutput(tmp_path / "out", tmp_path / "scratch", False, (lost,))
-    work.output.mkdir()
+    home = tmp_path / "out.partial" / "record"
+    work = ResumableOutput(home / "output", home / "scratch", False, (lost,))
+    work.output.mkdir(parents=True)
     work.scratch.mkdir()
     with resumable_run(work, "prepare", {}, "Prepares.") as run:
         assert own_store.get_run(lost).info.status == "KILLED"
