@@ -73,6 +73,18 @@ def check_address() -> None:
             )
 
 
+def check_outside(output: Path) -> None:
+    """Raise UserError if the store is a database in this folder (absolute), which a job can then
+    not put in its place when it has ended."""
+    uri = tracking_uri()
+    file = Path(uri.removeprefix(SQLITE).partition("?")[0])
+    if uri.startswith(SQLITE) and file.is_relative_to(output):
+        raise UserError(
+            f"the MLflow store {shown_uri()!r} is in the output {str(output)!r}, which the job "
+            "puts there when it is complete: give another output, or a store outside of it"
+        )
+
+
 @first_import("mlflow")
 def connect() -> Any:
     """Return a client of the store."""

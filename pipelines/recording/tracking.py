@@ -33,7 +33,7 @@ from pipelines.recording.records import (
     now,
     send,
 )
-from pipelines.recording.store import connect, shown_uri, tracking_uri
+from pipelines.recording.store import check_outside, connect, shown_uri, tracking_uri
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RUN_FILE, earlier_run
@@ -108,8 +108,10 @@ def resumable_run(
 ) -> AbstractContextManager[Run]:
     """Open the MLflow run of a job with a resumable output; a killed job continues the same run.
 
-    The runs of jobs whose unfinished work was discarded are ended.
+    The runs of jobs whose unfinished work was discarded are ended. Raises UserError for a store in
+    the output, whose place the finished folder takes.
     """
+    check_outside(work.final)
     for run_id in work.discarded:
         end_run(run_id, "KILLED")
     return tracked_run(

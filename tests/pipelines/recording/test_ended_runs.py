@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.adapting import adapt
 from pipelines.adapting.options import AdaptOptions
@@ -73,6 +74,17 @@ def test_the_result_is_sent_after_the_end_of_the_run(tmp_path, own_store):
     assert own_store.get_run(run.id).info.status == "FINISHED"
     assert [item.path for item in own_store.list_artifacts(run.id)] == ["result.json"]
     assert sorted(path.name for path in home.iterdir()) == ["mlflow_run_id", "result.json"]
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "deep/mlflow.db?timeout=5"])
+def test_a_store_in_an_output_whose_place_the_finished_folder_takes_is_refused(
+    tmp_path, bert_folder, monkeypatch, name
+):
+    (tmp_path / "a.txt").write_text("one dog\n")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/out/{name}")
+    with pytest.raises(UserError, match=r"is in the output .*: give another output, or a store"):
+        prepare(PrepareOptions((str(tmp_path / "a.txt"),), bert_folder), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_the_run_of_discarded_work_is_ended(tmp_path, own_store):
