@@ -198,7 +198,10 @@ def _open(create: Record, run_id: str | None, queue: OfflineQueue | None = None)
             send(client, run_id, {"kind": "reopen"})
             return client, run_id
         except (UnknownRunError, RefusedError):  # another store, or a run deleted in its UI
-            pass
+            say(
+                f"note: MLflow at {shown_uri()} lacks the run {run_id} of this job, which goes on "
+                "in a new one; the default store is in the folder where a job is started"
+            )
     parent = create["parent"]
     if queue is not None:
         parent = queue.run_id_of(client, parent)

@@ -76,6 +76,14 @@ def test_the_result_is_sent_after_the_end_of_the_run(tmp_path, own_store):
     assert sorted(path.name for path in home.iterdir()) == ["mlflow_run_id", "result.json"]
 
 
+def test_a_job_that_is_continued_with_another_store_says_so(tmp_path, own_store, capsys):
+    (tmp_path / "mlflow_run_id").write_text(32 * "0")
+    with tracked_run("compare", {}, home=tmp_path) as run:
+        assert run.id != 32 * "0"
+    note = f"lacks the run {32 * '0'} of this job, which goes on in a new one"
+    assert note in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["mlflow.db", "deep/mlflow.db?timeout=5"])
 def test_a_store_in_an_output_whose_place_the_finished_folder_takes_is_refused(
     tmp_path, bert_folder, monkeypatch, name
