@@ -89,4 +89,5 @@ def length_histogram(lengths: Sequence[int]) -> str:
         0.9,
         f"tokens; the last bar: more than {longest}, cut to {longest}",
         "sentences",
+        {longest + 1: f"more than {longest}"},
     )

@@ -210,15 +210,17 @@ def histogram(
     width: float,
     xlabel: str,
     ylabel: str,
+    names: Mapping[float, str] = {},
 ) -> str:
-    """Return a plot of bars. series: colour and (x, count) by label. width: of a bar."""
+    """Return a plot of bars. series: colour and (x, count) by label. width: of a bar. names: what
+    the text on hover calls an x, by default the number."""
 
     def draw(axes: Any) -> None:
         for label, (colour, bars) in series.items():
             xs, counts = zip(*bars, strict=True)
             drawn = axes.bar(xs, counts, width=width, color=colour, label=label)
             for bar, x, count in zip(drawn, xs, counts, strict=True):
-                hover(bar, f"{label}, {round(x)}: {count:,}")
+                hover(bar, f"{label}, {names.get(x, round(x))}: {count:,}")
         count_axis(axes.xaxis)
         count_axis(axes.yaxis)
         axes.set_xlabel(xlabel)

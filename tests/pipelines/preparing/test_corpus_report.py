@@ -39,6 +39,7 @@ def test_the_bars_are_as_high_as_the_counts_that_they_show_on_hover():
     bars = [*heights["blue"][:4], heights["orange"][0]]
     assert [round(1040 * height / bars[2]) for height in bars] == [0, 10, 1040, 20, 30]
     assert "<title>whole, 2: 1,040</title>" in picture
+    assert "<title>cut, more than 3: 30</title>" in picture
 
 
 def test_the_page_holds_the_table_and_the_plot(tmp_path):
