@@ -11,7 +11,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib import rc_context
@@ -33,6 +33,8 @@ LOG_FACTOR = 20.0
 LINE_LETTERS = 56
 # Points above and below the middle of a row, and the height of a line of its label.
 ABOVE_ROW, BELOW_ROW, LINE_POINTS = 9, 11, 12
+# The height of a bar in points, which leaves the label above it free.
+BAR_POINTS = 16
 _HOVER = "hover:"
 STYLE = {
     "font.family": "sans-serif",
@@ -145,9 +147,9 @@ def rows_plot(
 
     The labels are above the rows, so that long ones leave the plot its width on a telephone.
     """
-    texts = [textwrap.wrap(label, LINE_LETTERS, max_lines=2, placeholder=" …") for label in labels]
-    above = (ABOVE_ROW + LINE_POINTS * max(map(len, texts))) / 72  # inches
-    row = above + BELOW_ROW / 72
+    texts = [_lines(label) for label in labels]
+    row = _row_points(labels) / 72  # inches
+    above = row - BELOW_ROW / 72
 
     def draw_all(axes: Any) -> None:
         draw(axes)
@@ -163,6 +165,15 @@ def rows_plot(
     return plot(draw_all, height=row * len(labels) + 0.55 + 0.3 * bool(title))
 
 
+def _lines(label: str) -> list[str]:
+    return textwrap.wrap(label, LINE_LETTERS, max_lines=2, placeholder=" …")
+
+
+def _row_points(labels: Iterable[str]) -> float:
+    """Return the height of each row with these labels in points."""
+    return ABOVE_ROW + LINE_POINTS * max(len(_lines(label)) for label in labels) + BELOW_ROW
+
+
 def _row_label(axes: Any, place: int, label: str) -> None:
     axes.annotate(
         label,
@@ -173,6 +184,8 @@ def _row_label(axes: Any, place: int, label: str) -> None:
         va="bottom",
         fontsize=9.5,
         annotation_clip=False,
+        # Without it the lines of the plot, such as that of a baseline, go through the letters.
+        bbox={"facecolor": PAGE, "edgecolor": "none", "pad": 0},
     ).set_in_layout(False)
 
 
@@ -183,9 +196,11 @@ def score_bars(
 ) -> str:
     """Return a plot with a horizontal bar for each (score, low, high). colours: other than blue."""
 
+    height = BAR_POINTS / _row_points(bars)  # of a row's
+
     def draw(axes: Any) -> None:
         for place, (name, (score, low, high)) in enumerate(bars.items()):
-            (bar,) = axes.barh(place, score, color=colours.get(name, BLUE), height=0.5)
+            (bar,) = axes.barh(place, score, color=colours.get(name, BLUE), height=height)
             ends = ""
             if low is not None and high is not None:
                 for colour, width in ((PAGE, 3.6), (INK, 1.4)):  # ink alone is lost on a bar

@@ -55,6 +55,9 @@ def training_curves(rows: Mapping[int, Mapping[str, float]], baseline: tuple[str
     """
 
     def dev(axes: Any) -> None:
+        # Linear, on which a baseline below 0 is drawn, too.
+        axes.set_yscale("linear")
+        number_axis(axes.yaxis, [0.5])
         _line(axes, rows, metric.name, metric.label, {"marker": "o", "ms": 5})
         axes.axhline(baseline[1], color=INK, ls="--", lw=1.2, label=baseline[0])
         axes.legend(loc="best", frameon=False, fontsize=9)

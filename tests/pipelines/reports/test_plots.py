@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from pipelines.reports.colours import ORANGE
 from pipelines.reports.plots import (
+    ABOVE_ROW,
     HOVERED,
     count_axis,
     number_axis,
@@ -108,6 +109,31 @@ def test_a_bar_has_its_score_and_interval():
     assert "<title>a: 50.0, 95 % interval 48.0 to 52.0</title>" in shown
     assert "<title>b: 60.0</title>" in shown
     assert {"a", "b", "found first, %"} <= set(labels(shown))
+
+
+def test_a_bar_leaves_two_lines_of_a_label_free():
+    for name in ("word", "word " * 20):
+        shown = score_bars({name: (50.0, None, None)}, {name: ORANGE}, "found first, %")
+        (bar,) = re.findall(r'<path d="(M [^"]*z\s*)"[^>]*fill: var\(--orange', shown)
+        ys = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", bar)]
+        assert 6 < (max(ys) - min(ys)) / 2 < ABOVE_ROW, "the bar ends below its label"
+
+
+def test_no_line_goes_through_a_label():
+    def boxes(*labels):
+        return rows_plot(lambda axes: axes.axvline(1.5), labels, "score").count("fill: var(--page")
+
+    assert boxes("a", "b") == boxes("a") + 1
+
+
+def test_dev_scores_are_linear_and_a_baseline_below_0_is_drawn():
+    scores = {0: {"dev_spearman": 2.0}, 1: {"loss": 3.0}, 2: {"loss": 0.1, "dev_spearman": 60.0}}
+    loss, dev = svgs(training_curves(scores, ("untouched", -5.0)))
+    assert "0.2" in labels(loss)
+    assert {"0", "15", "30"} <= set(labels(dev))
+    dashed = re.findall(r'<path d="M ([\d.]+) ([\d.]+)[^"]*"[^>]*dasharray', dev)
+    lowest = float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', dev)[1])
+    assert any(0 < float(y) < lowest for _, y in dashed)
 
 
 def test_two_lines_of_a_label_have_space():
