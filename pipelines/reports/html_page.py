@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.6rem; line-height: 1.2; margin-bottom: .2rem; }
 h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 .note { color: var(--muted); }
+.option { white-space: nowrap; }
 .box { overflow-x: auto; }
 .box > svg { display: block; max-width: 100%; min-width: 42rem; height: auto; }
 .plots { display: grid; gap: 1rem 1.2rem; margin: .6rem 0;
@@ -58,6 +60,7 @@ pre { padding: .8rem; overflow-x: auto; }
 Section = tuple[str, str]
 # Rows of a long list that are shown at once; the others are folded below them.
 ROWS_SHOWN = 30
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # Cells without a value.
 _EMPTY = ("", "-")
 
@@ -82,7 +85,13 @@ def page(title: str, note: str, sections: Sequence[Section]) -> str:
 def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
     """Return each sentence as an HTML paragraph. kind: a CSS class, such as "note"."""
     tag = f'<p class="{kind}">' if kind else "<p>"
-    return "".join(f"{tag}{html.escape(sentence)}</p>\n" for sentence in sentences)
+    return "".join(f"{tag}{escaped(sentence)}</p>\n" for sentence in sentences)
+
+
+def escaped(sentence: str) -> str:
+    """Return a sentence as HTML in which no line ends between the hyphens of an option and its
+    name."""
+    return _OPTION.sub(r'<span class="option">\g<0></span>', html.escape(sentence))
 
 
 def table(

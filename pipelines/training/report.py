@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from cotbert_core.settings import TrainSettings, flatten
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.metric_names import LOSS
 from pipelines.reports.colours import BLUE, INK
-from pipelines.reports.html_page import page, paragraphs, plots, table
+from pipelines.reports.html_page import escaped, page, paragraphs, plots, table
 from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points
 from pipelines.reports.values import rounded
 from pipelines.training.baseline import baseline_line, baseline_sentence
@@ -26,7 +25,7 @@ LOSS_NOTE = (
 def against_baseline(sentence: str) -> str:
     """Return a sentence of `baseline_sentence` as HTML; a warning is bold."""
     tag = "strong" if sentence.startswith("warning") else "span"
-    return f"<p><{tag}>{html.escape(sentence)}</{tag}></p>"
+    return f"<p><{tag}>{escaped(sentence)}</{tag}></p>"
 
 
 def write_training_report(
@@ -55,10 +54,10 @@ def training_curves(rows: Mapping[int, Mapping[str, float]], baseline: tuple[str
     """
 
     def dev(axes: Any) -> None:
+        _line(axes, rows, metric.name, metric.label, {"marker": "o", "ms": 5})
         # Linear, on which a baseline below 0 is drawn, too.
         axes.set_yscale("linear")
         number_axis(axes.yaxis, [0.5])
-        _line(axes, rows, metric.name, metric.label, {"marker": "o", "ms": 5})
         axes.axhline(baseline[1], color=INK, ls="--", lw=1.2, label=baseline[0])
         axes.legend(loc="best", frameon=False, fontsize=9)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from pipelines.comparing.rows import (
     with_differences,
 )
 from pipelines.recipes import RECIPES, changed_paths
+from pipelines.reports import html_page
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, graded_sets
 
@@ -291,7 +291,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert rows[2]["method"] == "not trained"
     assert rows[2]["dev_before"] == rows[2]["dev_mean"]
     page = (tmp_path / "out" / "report.html").read_text()
-    messages = map(html.escape, [untouched["entry"], *result["verdicts"]])
+    messages = map(html_page.escaped, [untouched["entry"], *result["verdicts"]])
     assert all(text in page for text in ("<svg", *entries[:-1], *messages))
     assert "sts-b" not in page
     own = own_store.get_run(result["mlflow_run_id"]).data

@@ -34,6 +34,13 @@ def test_one_module_writes_pages_and_one_names_them():
     assert written == {"reports/html_page.py"}
 
 
+def test_no_line_ends_inside_an_option():
+    said = html_page.paragraphs(["Train with (--set a<b) or --dev-pairs, well--known."])
+    options = [f'<span class="option">{one}</span>' for one in ("--set", "--dev-pairs")]
+    assert said == f"<p>Train with ({options[0]} a&lt;b) or {options[1]}, well--known.</p>\n"
+    assert ".option { white-space: nowrap; }" in html_page.page("T", "Note.", [])
+
+
 def test_a_table_has_its_own_box_and_no_empty_column():
     shown = html_page.table(("a", "b", "c", "d"), [(1, "", None, "-"), (2, "-", False, "")])
     assert shown.startswith('<div class="box"><table')
