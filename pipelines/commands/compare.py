@@ -40,7 +40,12 @@ class Compare:
 
     def run(self) -> None:
         from pipelines.comparing.compare import compare
-        from pipelines.comparing.entries import Comparison, same_budget, with_common_max_length
+        from pipelines.comparing.entries import (
+            Comparison,
+            Entry,
+            same_budget,
+            with_common_max_length,
+        )
         from pipelines.comparing.report import HEADER, cells
         from pipelines.evaluating.evaluation_tasks import choose_tasks
         from pipelines.runtime.progress import print_output, table
@@ -60,7 +65,8 @@ class Compare:
         corpus, dev = training.open_data(settings, self.output, verbose=self.verbose)
         if "max_length" not in training.changed:
             entries = with_common_max_length(entries, corpus)
-        comparison = Comparison(entries, seeds, dev, tasks)
+        parsed = {entry.name: entry for entry in map(Entry.parse, self.entries)}
+        comparison = Comparison(entries, seeds, dev, tasks, parsed)
         result = compare(comparison, corpus, self.output, verbose=self.verbose, kept=self.kept)
         print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
         print_ending("\n".join(result["verdicts"]), self.output)

@@ -92,6 +92,7 @@ def _tracked(
             "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
             "dev": comparison.budget["dev"],
             "metric": dev_metric(comparison.dev).name,
+            "variants": comparison.variants,
             "rows": [*rows, *untouched_rows(found, encoders, comparison.tasks)],
             "verdicts": baseline_sentences(rows, comparison, found),
             "mlflow_run_id": run.id,

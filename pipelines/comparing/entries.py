@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from pipelines.comparing.untrained import FITTED
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.reading.assignments import assigned
 from pipelines.recipes import RECIPES
+from pipelines.runtime.progress import say_once
 from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
 from pipelines.training.sentence_length import with_corpus_max_length
@@ -67,6 +68,8 @@ class Entry:
                 "(`cotbert recipes` lists them): leave the changes out"
             )
         name = re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text)
+        if names and name != names[0]:
+            say_once(f"note: entry {names[0]!r} is called {name}, because a folder has its name")
         if not re.search(r"\w", name):  # such as .., which is another folder
             raise UserError(f"entry {text!r} has a name without a letter or digit: give one")
         if len(name.encode()) > LONGEST_NAME:
@@ -82,18 +85,32 @@ class Comparison:
     """The entries to compare, and the data.
 
     entries: settings of a recipe by name, or None for an untrained readout. tasks: STS tasks of a
-    SentEval folder on which every model is also scored, or None.
+    SentEval folder on which every model is also scored, or None. given: by name, the entries of the
+    command line.
     """
 
     entries: dict[str, TrainSettings | None]
     seeds: Sequence[int]
     dev: DevSets
     tasks: Tasks | None = None
+    given: Mapping[str, Entry] = field(default_factory=dict)
 
     @property
     def trained(self) -> dict[str, TrainSettings]:
         """The entries that are recipes."""
         return {name: s for name, s in self.entries.items() if s is not None}
+
+    def recipe(self, name: str) -> str:
+        """Return the recipe of a trained entry, which may be a variant with another name."""
+        return self.given[name].recipe if name in self.given else name
+
+    @property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """The recipe and the changes of each entry that changes one or has another name."""
+        entries = {
+            name: {"recipe": e.recipe, "changes": e.changes} for name, e in self.given.items()
+        }
+        return {n: e for n, e in entries.items() if e["changes"] or e["recipe"] != n}
 
     @property
     def settings(self) -> TrainSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
 from pipelines.reports import html_page
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.plots import legend, number_axis, points, rows_plot
-from pipelines.reports.values import p_value
+from pipelines.reports.values import UNDEFINED, as_typed, p_value
 from pipelines.training.report import against_baseline
 
 Row = Mapping[str, Any]
@@ -30,25 +31,33 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row["entry"],
         row["method"],
-        f"{row['dev_before']:.2f}",
+        _number(row["dev_before"]),
         _with_spread(row, "dev"),
-        f"{row['dev_min']:.2f}",
-        f"{row['dev_max']:.2f}",
+        _number(row["dev_min"]),
+        _number(row["dev_max"]),
         test,
         _difference(row),
         f"{row['seconds']:.0f}",
     )
 
 
+def _number(value: float) -> str:
+    """Return a score; that of equal vectors is not defined."""
+    return UNDEFINED if math.isnan(value) else f"{value:.2f}"
+
+
 def _with_spread(row: Row, key: str) -> str:
-    if len(row["dev"]) == 1:  # a single number has no spread
-        return f"{row[f'{key}_mean']:.2f}"
+    mean = row[f"{key}_mean"]
+    if len(row["dev"]) == 1 or math.isnan(mean):  # a single number has no spread
+        return _number(mean)
     return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
 
 
 def _difference(row: Row) -> str:
     if "difference" not in row:
         return ""
+    if math.isnan(row["difference"]):
+        return UNDEFINED
     return f"{row['difference']:+.2f}" + (f" (p {p_value(row['p'])})" if "p" in row else "")
 
 
@@ -63,10 +72,20 @@ def write_compare_report(path: Path, result: Mapping[str, Any]) -> None:
         ("Scores", scores + html_page.paragraphs([_explained(result, metric)], "note")),
         ("Against the untouched encoder", baseline),
         ("Every seed", dots(rows, metric)),
+        ("Variants", _variants(result.get("variants", {}))),
         ("Budget, the same for all", budget),
     ]
     shown = [(heading, content) for heading, content in sections if content]
     write_text(path, html_page.page("Methods compared", f"Seeds {seeds}.", shown))
+
+
+def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of the entries that are not a recipe as it is; nothing without any."""
+    rows = [
+        (name, one["recipe"], ", ".join(f"{k}={as_typed(v)}" for k, v in one["changes"].items()))
+        for name, one in variants.items()
+    ]
+    return html_page.table(("entry", "recipe", "changes"), rows, "text") if rows else ""
 
 
 def _explained(result: Mapping[str, Any], metric: DevMetric) -> str:
@@ -76,8 +95,8 @@ def _explained(result: Mapping[str, Any], metric: DevMetric) -> str:
     test = f"test: the average Spearman x 100 over {tasks}; " if tasks else ""
     return (
         f"{metric.label}{several}. dev: {result['dev']}; {test}{_against(result)}seconds: the time "
-        "of one run's training steps. The methods' losses are on different scales and are not "
-        "compared."
+        "of one run's training steps, or of fitting a readout. The methods' losses are on "
+        "different scales and are not compared."
     )
 
 

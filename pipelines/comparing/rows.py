@@ -38,11 +38,13 @@ def trained_row(
     settings, dev = comparison.trained[name], comparison.dev
     results, tests, seconds = [], [], []
     for seed in comparison.seeds:
-        result = run_seed(settings, seed, corpus, dev, folder, recipe=name, **options)
+        called = f"{name} seed {seed}"
+        own = {**options, "name": called, "recipe": comparison.recipe(name)}
+        result = run_seed(settings, seed, corpus, dev, folder, **own)
         results.append(result)
         if comparison.tasks is not None:
-            run = folder / f"seed-{seed}"
-            tests.append(_test(run, comparison.tasks, settings.precision, options["parent"]))
+            run, parent = folder / f"seed-{seed}", options["parent"]
+            tests.append(_test(run, comparison.tasks, settings.precision, parent, called))
         sentences = settings.batch_size * result["steps"]
         seconds.append(sentences / result["sentences_per_second"])
     before = float(np.mean([r[dev_metric(dev).before] for r in results]))
@@ -111,13 +113,13 @@ def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | plain.get(row["entry"], {}) for row in rows]
 
 
-def _test(folder: Path, tasks: Tasks, precision: Precision, parent: str | None) -> float:
+def _test(folder: Path, tasks: Tasks, precision: Precision, parent: str | None, name: str) -> float:
     """Return the average Spearman over the tasks; it is stored in a file for a resumed job."""
     path = folder / TEST_FILE
     if not path.is_file():
         names, model = ",".join(tasks.sts), str(folder / "model")
         options = EvaluateOptions(model, tasks.folder, tasks=names, precision=precision)
-        evaluate(options, path, parent)
+        evaluate(options, path, parent, name=name)
     return score_of(read_json(path)[AVERAGE])
 
 

@@ -33,20 +33,20 @@ def run_seed(
     dev: DevSets,
     folder: Path,
     *,
-    recipe: str,
+    name: str,
     **options: Any,
 ) -> dict[str, Any]:
     """Return the result of the run in `folder`/seed-N, which is trained unless it is finished.
 
-    options: those of `pipelines.training.train.train`.
+    name: that of its MLflow run. options: those of `pipelines.training.train.train`.
     """
-    folder, name = folder / f"seed-{seed}", f"{recipe} seed {seed}"
+    folder = folder / f"seed-{seed}"
     if (folder / RESULT_FILE).is_file():
         say(f"{name} is finished")
         return dict(read_json(folder / RESULT_FILE))
     say(name)
     started, settings = time.monotonic(), override(settings, {"seed": seed})
-    result = train(settings, corpus, dev, folder, name=name, recipe=recipe, **options)
+    result = train(settings, corpus, dev, folder, name=name, **options)
     return result | {"seconds": round(time.monotonic() - started, 1)}
 
 
@@ -87,7 +87,10 @@ def train_seeds(
             baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
             options: dict[str, Any] = {"verbose": verbose, "kept": kept, "process": process}
             options |= {"parent": run.key, "baseline": baseline, "recipe": recipe}
-            results = [run_seed(settings, n, corpus, dev, output, **options) for n in seeds]
+            results = [
+                run_seed(settings, n, corpus, dev, output, name=f"{recipe} seed {n}", **options)
+                for n in seeds
+            ]
             result = _result(settings, dev, seeds, results, run.id)
             run.result(result)
             result |= {"dev": dev_name(dev), **baseline.entries}

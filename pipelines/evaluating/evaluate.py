@@ -44,16 +44,18 @@ def evaluate(
     parent: str | None = None,
     reports: Sequence[Path] = (),
     labelled: Labelled | None = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model; return scores by task (x 100), averages and intervals.
 
     output: a JSON file for the result. reports: HTML or Markdown files, by their endings. labelled:
-    texts to score too, instead of those of options.labelled. Raises UserError for missing data or
+    texts to score too, instead of those of options.labelled. name: of the model in its MLflow run,
+    by default its folder and readout. Raises UserError for missing data or
     options that cannot be combined, before the encoder is opened.
     """
     files = Files.checked(output, reports)
     data = read_evaluation_data(options, labelled)
-    return _score(options, data, parent, files).result
+    return _score(options, data, parent, files, name=name).result
 
 
 def evaluate_several(
@@ -118,9 +120,10 @@ def _score(
     parent: str | None,
     files: Files | None = None,
     readout: OpenReadout | None = None,
+    name: str | None = None,
 ) -> Model:
     """Score a model in an MLflow run of its own; write `files` if given. readout: the opened
-    model, None to open it here."""
+    model, None to open it here. name: as in `evaluate`."""
     check_readout(options)
     # The sentences are only needed if tokens are counted or vectors are transformed.
     needed = options.remove or sample_name(options) is not None
@@ -133,8 +136,8 @@ def _score(
         check_transform(options, sample, readout)
     counted = CountedEncode(readout.encode)
     params, label = _params(options) | readout.used, label_of(options, readout)
-    name = tracking.run_name("evaluate", label)
-    with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
+    called = tracking.run_name("evaluate", name or label)
+    with tracking.tracked_run("evaluate", params, name=called, parent=parent) as run:
         queries = counted.by(readout.for_queries)
         encode, for_queries = transformed(options, counted, sample, queries)
         scored = data.score(encode, options.resamples, for_queries)

@@ -14,8 +14,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.comparing.entries import BUDGET, Comparison, same_budget
-from pipelines.comparing.report import NOT_TRAINED, dots, write_compare_report
+from pipelines.comparing.entries import BUDGET, Comparison, Entry, same_budget
+from pipelines.comparing.report import NOT_TRAINED, cells, dots, write_compare_report
 from pipelines.comparing.rows import (
     baseline_sentences,
     trained_row,
@@ -78,6 +78,15 @@ def test_variants_of_a_recipe_have_its_settings_but_one():
     }
 
 
+def test_a_name_that_no_folder_has_is_changed_aloud(capsys):
+    assert Entry.parse("cot-bert-base,name=no: denoising").name == "no-denoising"
+    note = "note: entry 'no: denoising' is called no-denoising, because a folder has its name\n"
+    assert capsys.readouterr().err == note
+    Entry.parse("cot-bert-base,name=without")
+    Entry.parse("cot-bert-base,templates.anchor=a [X] means [MASK] .")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("names", "fault"),
     [
@@ -123,6 +132,12 @@ def test_differences_from_the_first_recipe_are_paired_by_seed():
         assert same[1]["difference"] == pytest.approx(gap)
         assert "p" not in same[1], "the seeds do not differ"
     assert "p" not in with_differences([row("a", [1]), row("b", [2])])[1], "one seed has no spread"
+
+
+def test_the_score_of_equal_vectors_is_undefined():
+    collapsed = dict.fromkeys(("dev_mean", "dev_spread", "dev_min", "dev_max"), np.nan)
+    shown = cells({**ROW, **collapsed, "difference": np.nan})
+    assert shown[2:8] == ("31.00", *3 * ("undefined",), "", "undefined")
 
 
 @pytest.mark.drawn
@@ -221,15 +236,37 @@ def test_the_tasks_are_scored_in_the_precision_of_the_training(tmp_path, monkeyp
     monkeypatch.setattr("pipelines.comparing.rows.run_seed", lambda *given, **options: result)
     scored = []
 
-    def evaluate(options, path, parent):
-        scored.append((Path(options.model), options.tasks, options.precision, parent))
+    def evaluate(options, path, parent, name):
+        scored.append((Path(options.model), options.tasks, options.precision, parent, name))
         path.parent.mkdir()
         path.write_text(json.dumps({"average": 60.0}))
 
     monkeypatch.setattr("pipelines.comparing.rows.evaluate", evaluate)
     row = trained_row("simcse-base", comparison, None, tmp_path, parent="run")
     assert row["test"] == [60.0]
-    assert scored == [(tmp_path / "seed-3" / "model", "STS-B", "fp32", "run")]
+    assert scored == [(tmp_path / "seed-3" / "model", "STS-B", "fp32", "run", "simcse-base seed 3")]
+
+
+def test_a_variant_is_recorded_with_its_recipe_and_its_changes(tmp_path, monkeypatch, page_of):
+    texts = ("simcse-base", "simcse-base,name=warm,method.temperature=0.07", "last")
+    given = {entry.name: entry for entry in map(Entry.parse, texts)}
+    dev = graded_sets(RECIPES["simcse-base"](), None, None)
+    comparison = Comparison(entries_of(texts), (3,), dev, None, given)
+    variants = {"warm": {"recipe": "simcse-base", "changes": {"method.temperature": 0.07}}}
+    assert comparison.variants == variants
+    known = []
+
+    def run_seed(*given, name, recipe, **options):
+        known.append((name, recipe))
+        dev_scores = {dev_metric(dev).before: 31.0, dev_metric(dev).name: 70.0}
+        return dev_scores | {"steps": 1, "sentences_per_second": 2.0}
+
+    monkeypatch.setattr("pipelines.comparing.rows.run_seed", run_seed)
+    trained_row("warm", comparison, None, tmp_path, parent="run")
+    assert known == [("warm seed 3", "simcse-base")]
+    row = "<td>warm</td><td>simcse-base</td><td>method.temperature=0.07</td>"
+    assert row in page_of(variants=variants)
+    assert "Variants" not in page_of()
 
 
 @pytest.fixture
