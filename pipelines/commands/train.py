@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Annotated, Any
 
 from cotbert_core.errors import UserError
@@ -42,7 +41,6 @@ class Train:
         settings = self.training.settings(self.recipe)
         from pipelines.comparing.seeded_runs import train_seeds
         from pipelines.training.baseline import baseline_sentence
-        from pipelines.training.dev_sets import dev_metric
         from pipelines.training.inputs import check_inputs
         from pipelines.training.profiling import read_sections
         from pipelines.training.sentence_length import with_corpus_max_length
@@ -68,9 +66,6 @@ class Train:
         check_inputs(settings, corpus)
         result = train_seeds(settings, self.seeds, corpus, dev, self.output, **how)
         print_facts({key: value for key, value in result.items() if key != "runs"}, self.verbose)
-        metric, before = dev_metric(dev).name, dev_metric(dev).before
-        mean = {**result, metric: result[f"{metric}_mean"]}
-        if None not in (untrained := [run[before] for run in result["runs"]]):
-            mean[before] = fmean(untrained)
-        who = f"the mean of {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
-        print_ending(baseline_sentence(mean, who), self.output)
+        from pipelines.comparing.seeds_report import mean_sentence  # matplotlib
+
+        print_ending(mean_sentence(result), self.output)

@@ -117,8 +117,9 @@ def dots(rows: Sequence[Row], metric: DevMetric = SPEARMAN) -> str:
 
     def draw(axes: Any) -> None:
         for place, row in enumerate(rows):
-            before = f"{row['entry']}: {row['dev_before']:.2f} without training"
-            points(axes, [row["dev_before"]], [place], [before], **_BEFORE)
+            if row["dev_before"] is not None:
+                before = f"{row['entry']}: {row['dev_before']:.2f} without training"
+                points(axes, [row["dev_before"]], [place], [before], **_BEFORE)
             if row["method"] != NOT_TRAINED:
                 texts = [f"{row['entry']}: {score:.2f}" for score in row["dev"]]
                 points(axes, row["dev"], [place] * len(texts), texts, **_SEED)

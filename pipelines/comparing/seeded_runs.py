@@ -11,6 +11,7 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
@@ -94,6 +95,12 @@ def train_seeds(
             result = _result(settings, dev, seeds, results, run.id)
             run.result(result)
             result |= {"dev": dev_name(dev), **baseline.entries}
+            # Not earlier: matplotlib would delay the first step.
+            from pipelines.comparing.seeds_report import write_seeds_report
+
+            shared = {name: value for name, value in shown.items() if name != "seed"}
+            write_seeds_report(output / REPORT_FILE, result, shared)
+            run.artifact(output / REPORT_FILE)
         result["mlflow_run_id"] = run.id  # known by now if the store has answered since
         write_json(output / RESULT_FILE, result)
         run.result_file(output / RESULT_FILE)
