@@ -139,7 +139,9 @@ def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
         ray_session(job.verbose, job.output),
     ):
         result = _run(job, run)
-        if not timed and run.id:  # the evaluations of an earlier run do not continue theirs
+        failed = any(row["status"] == state.FAILED for row in result.get("trials", ()))
+        # The evaluations of an earlier run, and trials whose process died, do not end theirs.
+        if (failed or not timed) and run.id:
             tracking.end_lost_children(run.id)
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}

@@ -135,6 +135,8 @@ def _tracked(
         if options.register and result["best"]:
             digest = dev_digest(dev)
             result["registered"] = register_best(options.register, result, output, digest)
+        if result[state.FAILED] and run.id:  # a trial whose process died did not end its run
+            tracking.end_lost_children(run.id)
         log_result(run, options.space, result, output)
     result["mlflow_parent_run_id"] = run.id  # known by now if the store has answered since
     write_json(output / RESULT_FILE, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,9 @@ from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.prepare import prepare
 from pipelines.recording.tracking import EXPERIMENT, resumable_run, tracked_run
 from pipelines.storage.resumable_output import ResumableOutput
+from pipelines.tuning import tune
+from pipelines.tuning.options import TuneOptions
+from tune_spaces import open_space
 
 JOBS = {
     "embed": (embed, lambda text, model: EmbedOptions(model, (text,), precision="fp32")),
@@ -60,6 +64,44 @@ def test_an_adaptation_is_finished_when_its_run_has_ended(
     adapt._tracked(options, None, tmp_path, False, None, (), adapt.MODEL_ALONE, timed=True)
     assert (tmp_path / "result.json").is_file()
     assert states == ["FINISHED"]
+
+
+def lost_child(store, parent):
+    """The id of a run below this one whose process died."""
+    experiment = store.get_experiment_by_name(EXPERIMENT).experiment_id
+    return store.create_run(experiment, tags={"mlflow.parentRunId": parent}).info.run_id
+
+
+def test_the_runs_of_trials_whose_process_died_are_ended(
+    tmp_path, own_store, bert_folder, monkeypatch
+):
+    lost = []
+
+    def failed_adaptation(options, labelled, output, run, *more):
+        lost.append(lost_child(own_store, run.id))
+        return {"trials": [{"status": "failed"}]}
+
+    def failed_sweep(options, plan, output, run_id, *more):
+        lost.append(lost_child(own_store, run_id))
+        return {"failed": 1, "best": None}
+
+    for job in (adapt, tune):
+        monkeypatch.setattr(job, "ray_session", lambda *given: nullcontext())
+    for name in ("_params", "baselines", "run_trials", "log_result"):
+        monkeypatch.setattr(tune, name, lambda *given: {})
+    monkeypatch.setattr(adapt, "_run", failed_adaptation)
+    monkeypatch.setattr(adapt, "_log_result", lambda *given: None)
+    monkeypatch.setattr(tune, "sweep_result", failed_sweep)
+    given = (AdaptOptions(("a.txt",), bert_folder), None, tmp_path / "adapt", False, None, ())
+    (tmp_path / "adapt").mkdir()
+    adapt._tracked(*given, adapt.MODEL_ALONE, timed=True)
+    (tmp_path / "tune").mkdir()
+    plan = SimpleNamespace(trials={}, possible=[], open=lambda folder: None)
+    corpus = SimpleNamespace(path=tmp_path, digest="d")
+    monkeypatch.setattr(tune.tracking.Run, "dataset", lambda run, corpus: None)
+    options = TuneOptions(open_space("temperature"))
+    tune._tracked(options, plan, corpus, {}, tmp_path / "tune", False, tune.MODEL_ALONE)
+    assert [own_store.get_run(run).info.status for run in lost] == ["KILLED", "KILLED"]
 
 
 def test_the_result_is_sent_after_the_end_of_the_run(tmp_path, own_store):
