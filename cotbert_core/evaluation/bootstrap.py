@@ -4,8 +4,7 @@ Pairs are sampled with replacement, those of a sentence together, and ranked aga
 with ties at their mean rank. Percentiles of few resampled groups are too close together, so
 resamples are spread as a t interval is (Hesterberg, 2015, What teachers should know about the
 bootstrap: the expanded percentile interval). In 400 comparisons of equal models by 6 documents of
-four queries each, 4 % of the intervals left out 0, and 10 % without this; by 10 documents 6 and 9
-%.
+four queries each 4 % of the intervals left out 0, and 10 % without this; by 10 documents 6, 9 %.
 
 Letters: N pairs, R resamples.
 """

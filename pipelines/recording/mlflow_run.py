@@ -108,9 +108,11 @@ class Run:
 
         Killed before it is written, the job continues, and ends its run.
         """
-        told = self._uploads is None or self._uploads.queue.empty
+        all_sent = self._uploads is None or self._uploads.queue.empty
         self.artifact(path)
-        if self._uploads is not None and told:  # a store that does not answer is not asked again
+        if (
+            self._uploads is not None and all_sent
+        ):  # a store that does not answer is not asked again
             self._uploads.flush()
 
     def end(self, status: str, final_folder: Path | None = None) -> None:
