@@ -110,9 +110,8 @@ class Run:
         """
         all_sent = self._uploads is None or self._uploads.queue.empty
         self.artifact(path)
-        if (
-            self._uploads is not None and all_sent
-        ):  # a store that does not answer is not asked again
+        # A store that does not answer is not asked again.
+        if self._uploads is not None and all_sent:
             self._uploads.flush()
 
     def end(self, status: str, final_folder: Path | None = None) -> None:
