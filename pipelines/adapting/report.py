@@ -163,7 +163,7 @@ _PROOFS = {
     "encoder that is no better by them than the untouched one is not handed back. "
     "Intervals: 95 %, paired bootstrap over the queries, those of a document together.",
     SAME_LABEL: "Half of the labelled texts chose the encoder, the other half gave their row of "
-    "this table; an encoder that is not better by them beyond chance is not handed back. "
-    "No training saw a label. Intervals: 95 %, paired bootstrap over the texts, or over the "
-    "queries, those of a document together.",
+    "this table; an encoder that is not better by them beyond chance is not handed back, so a "
+    "gain only just beyond chance looks larger than it is. No training saw a label. Intervals: "
+    "95 %, paired bootstrap over the texts, or over the queries, those of a document together.",
 }
