@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
+from cotbert_core.messages.full_disk import keep_deleted
 
 # No configuration or manifest is larger; as Python objects JSON takes up to 25 times as much.
 MOST_JSON_BYTES = 64 << 20
@@ -56,7 +57,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
-    except BaseException:
+    except BaseException as error:
+        keep_deleted(error, partial)
         shutil.rmtree(partial, ignore_errors=True)
         raise
     if path.exists():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+from contextlib import suppress
+from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # The messages of the system, of Rust, SQLite and Ray, and of torch if its archive is shorter than
@@ -20,3 +22,14 @@ def means_full_disk(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in FULL:
         return True
     return _WORDS.search(str(error)) is not None
+
+
+def keep_deleted(error: BaseException, folder: Path) -> None:
+    """Keep in an error the folder of half written files that is deleted because of it."""
+    with suppress(AttributeError):
+        error.deleted_folder = folder  # type: ignore[attr-defined]
+
+
+def kept_deleted(error: BaseException) -> Path | None:
+    """Return the folder that an error keeps; None without one."""
+    return getattr(error, "deleted_folder", None)

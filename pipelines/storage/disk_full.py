@@ -15,9 +15,12 @@ from typing import Any
 
 import psutil
 
-from cotbert_core.messages.full_disk import means_full_disk
+from cotbert_core.messages.full_disk import kept_deleted, means_full_disk
 from pipelines.storage.output_folder import AGAIN, CONTINUE, is_unfinished, output_of
+from pipelines.storage.paths import cache_folder
 
+# A disk with a smaller share of free space is full.
+LITTLE = 0.02
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -31,11 +34,15 @@ def disk_full(error: BaseException, options: object) -> str | None:
         return None
     output = output_of(options)
     named = [str(name) for one in full if (name := getattr(one, "filename", None))]
-    place = _existing(Path(named[0])) if named else _fullest(output)
+    deleted = next(filter(None, map(kept_deleted, chain(error))), None)
+    place = _existing(Path(named[0])) if named else _fullest(output, deleted)
     usage = shutil.disk_usage(place)
+    now = "now"
+    if deleted is not None and place == _existing(deleted):  # perhaps all of the disk is free
+        now += " that what was half written is deleted, and more is needed"
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
-        f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
+        f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free {now}; "
         f"free some space there, then {CONTINUE if is_unfinished(output) else AGAIN}"
     )
 
@@ -66,15 +73,19 @@ def file_system(place: Path) -> str:
     return f"{found.fstype} at {found.mountpoint}" if found else "its file system"
 
 
-def _fullest(output: Path | None) -> Path:
+def _fullest(output: Path | None, deleted: Path | None) -> Path:
     """Return the place with the least free space of all places that a job writes to.
 
-    These are its output, the current folder with the tracking store, and the folder of temporary
-    files, which Ray also uses. If two are equal, the earlier one is returned.
+    These are its output, the current folder with the tracking store, the folder of temporary files,
+    which Ray also uses, and the cache. If two are equal, the earlier one is returned. deleted: the
+    folder of half written files that is gone; it was on the full disk unless another is full still.
     """
     places = [output] if output else []
-    places += [Path.cwd(), Path(tempfile.gettempdir())]
-    return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+    places += [Path.cwd(), Path(tempfile.gettempdir()), cache_folder()]
+    place = min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+    usage = shutil.disk_usage(place)
+    is_full = usage.free < LITTLE * usage.total
+    return place if is_full or deleted is None else _existing(deleted)
 
 
 def _existing(path: Path) -> Path:

@@ -26,6 +26,7 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from cotbert_core import __version__
 from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import require_replaceable, write_json
+from cotbert_core.messages.full_disk import keep_deleted
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
@@ -83,6 +84,7 @@ def resumable_output(
         except BaseException as error:
             is_mistake = isinstance(error, UserError) and not isinstance(error, ReadError)
             if not _holds_work(partial) or (is_mistake and not paid):
+                keep_deleted(error, partial)
                 shutil.rmtree(partial, ignore_errors=True)
             elif isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(CONTINUE) from None

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import sqlite3
+import tempfile
 from argparse import Namespace
 
 import numpy as np
@@ -30,7 +31,8 @@ from pipelines.training.fitting import TrainingError
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 SENTENCE = re.compile(
     r"no space left on the disk of '(?P<place>[^']+)' \((?P<system>[^)]+)\): "
-    r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now; free some space there, "
+    r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now"
+    r"( that what was half written is deleted, and more is needed)?; free some space there, "
     r"then (?P<next>.+)"
 )
 
@@ -159,6 +161,28 @@ def test_commands_say_so(tmp_path, bert_folder, capsys, unrecorded, command, siz
         assert SENTENCE.search(line), line
         assert f"tmpfs at {place}" in line
         assert {path.name for path in place.iterdir()} == left
+
+
+def test_the_full_disk_is_named_though_its_half_written_files_are_deleted(
+    tmp_path, bert_folder, capsys, unrecorded, monkeypatch
+):
+    """After that another disk may have less free space than it."""
+    with (
+        mounted(tmp_path / "small", "64k") as place,
+        mounted(tmp_path / "temporary", "32k") as temporary,
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        words = ["export", bert_folder, "--format", "folder", "--output", str(place / "out")]
+        assert main(words) == 1
+        line = capsys.readouterr().err.strip().splitlines()[-1]
+        assert SENTENCE.search(line)["place"] == str(place)
+        assert "64.0 KiB of 64.0 KiB are free now that what was half written is deleted" in line
+
+
+def test_a_full_cache_is_named(disk, tmp_path, monkeypatch):
+    monkeypatch.setenv("COTBERT_CACHE", str(disk / "cache"))
+    found = SENTENCE.fullmatch(disk_full(FULL, Namespace(output=tmp_path / "out")) or "")
+    assert found["place"] == str(disk)
 
 
 def write_vectors(folder):
