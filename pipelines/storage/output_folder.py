@@ -105,7 +105,7 @@ def is_unfinished(output: Path | None) -> bool:
     if output is None:
         return False
     begun = (output / SETTINGS_FILE).is_file() and not (output / RESULT_FILE).is_file()
-    return begun or output.with_name(output.name + ".partial").exists()
+    return begun or output.with_name(output.name + ".partial").is_dir()
 
 
 def check_output(

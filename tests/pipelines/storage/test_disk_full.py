@@ -157,8 +157,9 @@ def test_commands_say_so(tmp_path, bert_folder, capsys, unrecorded, command, siz
             (place / "others").write_bytes(b"x" * size)
         words = command.replace("MODEL", bert_folder).split()
         assert main([*words, str(place / "out")]) == 1
-        line = capsys.readouterr().err.strip().splitlines()[-1]
-        assert SENTENCE.search(line), line
+        printed = capsys.readouterr()
+        line = printed.err.strip().splitlines()[-1]
+        assert SENTENCE.search(line)["next"] == "give the same command again"
         assert f"tmpfs at {place}" in line
         assert {path.name for path in place.iterdir()} == left
 
