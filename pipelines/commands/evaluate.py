@@ -38,6 +38,6 @@ class Evaluate:
 
         several = [options_of_model(self.options, model) for model in self.models]
         if len(several) == 1:
-            print_scores(evaluate(several[0], self.output, reports=self.report))
+            evaluate(several[0], self.output, reports=self.report, show=print_scores)
         else:
-            print_differences(evaluate_several(several, self.output, reports=self.report))
+            evaluate_several(several, self.output, reports=self.report, show=print_differences)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,25 @@ from pipelines.recording.tracking import Run
 from pipelines.storage.output_folder import require_new_file
 
 REPORTS = (".html", ".md")
+Show = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files to write. output: the JSON file. reports: files with a suffix of REPORTS."""
+    """The files to write.
+
+    output: the JSON file. reports: files with a suffix of REPORTS. show: shows the scores, which
+    may have taken hours, before the disk can be too full for the files.
+    """
 
     output: Path | None
     reports: tuple[Path, ...]
+    show: Show | None = None
 
     @classmethod
-    def checked(cls, output: Path | None, reports: Sequence[Path]) -> Files:
+    def checked(
+        cls, output: Path | None, reports: Sequence[Path], show: Show | None = None
+    ) -> Files:
         """Return the files with absolute paths; UserError for an existing or repeated file, or a
         report with an unknown suffix."""
         for path in reports:
@@ -34,7 +42,9 @@ class Files:
                     f"ends in {' or '.join(REPORTS)}"
                 )
         files = cls(
-            require_new_file(output) if output else None, tuple(map(require_new_file, reports))
+            require_new_file(output) if output else None,
+            tuple(map(require_new_file, reports)),
+            show,
         )
         named = [path for path in (files.output, *files.reports) if path]
         if len(set(named)) < len(named):
@@ -43,8 +53,10 @@ class Files:
             )
         return files
 
-    def write(self, run: Run, result: Mapping[str, Any], models: Sequence[Model]) -> None:
-        """Write the files and log them to the run."""
+    def write(self, run: Run, result: dict[str, Any], models: Sequence[Model]) -> None:
+        """Show the result, write the files and log them to the run."""
+        if self.show is not None:
+            self.show(result)
         if self.output is not None:
             write_json(self.output, result)
             run.artifact(self.output)

@@ -161,6 +161,7 @@ def test_commands_say_so(tmp_path, bert_folder, capsys, unrecorded, command, siz
         line = printed.err.strip().splitlines()[-1]
         assert SENTENCE.search(line)["next"] == "give the same command again"
         assert f"tmpfs at {place}" in line
+        assert ("spearman" in printed.out) == command.startswith("evaluate")
         assert {path.name for path in place.iterdir()} == left
 
 
