@@ -107,10 +107,10 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
         if why := _load(task):
             missing[task.metadata.name] = why
         if missing and (not allow_missing or len(missing) == len(tasks)):
+            last = "leave out the tasks" if allow_missing else "skip the task with --allow-missing"
             raise UserError(
                 f"data of MTEB's {', '.join(missing)} cannot be loaded ({why}): run with access to "
-                "the Hugging Face hub, set HF_HOME to a cache that has the data, or skip the "
-                "task with --allow-missing"
+                f"the Hugging Face hub, set HF_HOME to a cache that has the data, or {last}"
             )
     if missing:
         say(f"warning: skipped {', '.join(missing)}: data cannot be loaded from the hub")

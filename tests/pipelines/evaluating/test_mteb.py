@@ -140,6 +140,7 @@ def test_data_that_cannot_be_had_is_refused_before_anything_is_scored(
     assert "data of MTEB's Weather cannot be loaded (Couldn't reach 'nobody/weather' on" in line
     assert "set HF_HOME" in line
     assert main([*command, "--allow-missing"]) == 2, "it is the only one"
+    assert "--allow-missing" not in capsys.readouterr().err, "it is given already"
     assert own_store.search_runs(["0", "1"]) == []
     weather.load_data = whole
     with pytest.raises(UserError, match=r"MTEB has no task 'Wether'.*choose one of classification"):
