@@ -11,7 +11,7 @@ import os
 import platform
 import urllib.error
 import urllib.request
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -64,6 +64,8 @@ class JobServer:
                 raise self._refused(error.code) from None
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error or type(error).__name__
+            if isinstance(error, BadStatusLine) and not str(error).strip().isprintable():
+                reason = "it does not speak HTTP"  # but gRPC, at a RAY_ADDRESS
             raise NoAnswerError(
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "
                 "start a cluster with `cotbert cluster up`"

@@ -76,6 +76,16 @@ def test_a_port_that_does_not_speak_http(refusal):
     assert f"no Ray job server answers at {address} (-ERR unknown" in message
 
 
+def test_the_port_of_ray_itself(refusal):
+    """It speaks gRPC, whose bytes are no reason."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        settings = b"\0\0\x18\4\0\0\0\0\0\0\4\0@\0\0\r\n"
+        threading.Thread(target=lambda: server.accept()[0].sendall(settings)).start()
+        message = refusal(address=address)
+    assert f"no Ray job server answers at {address} (it does not speak HTTP)" in message
+
+
 def test_an_address_that_is_none(refusal):
     for address in ("127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "http://[::1", "up"):
         assert f"address is {address!r}: give the job server's" in refusal(address=address)
