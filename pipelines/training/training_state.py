@@ -108,7 +108,7 @@ def finish_saving(training: Training) -> None:
 
 
 def _warn_refused(training: Training, error: OSError) -> None:
-    _warn(training, f"{error}; continuing without it")
+    _warn(training, f"{error.strerror or error}; continuing without it")
 
 
 def restore(training: Training) -> None:
