@@ -47,6 +47,11 @@ def test_a_job_is_finished_when_its_run_has_ended(
     assert result["mlflow_run_id"]
 
 
+def adaptation(encoder, output):
+    options = AdaptOptions(("a.txt",), encoder)
+    return adapt._Job(options, output, None, False, (), adapt.MODEL_ALONE)
+
+
 def test_an_adaptation_is_finished_when_its_run_has_ended(
     tmp_path, own_store, bert_folder, monkeypatch
 ):
@@ -56,12 +61,11 @@ def test_an_adaptation_is_finished_when_its_run_has_ended(
         states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
         write_json(path, value)
 
-    options = AdaptOptions(("a.txt",), bert_folder)
     monkeypatch.setattr(adapt, "write_json", noted)
     monkeypatch.setattr(adapt, "ray_session", lambda *given: nullcontext())
     monkeypatch.setattr(adapt, "_run", lambda *given: {})
     monkeypatch.setattr(adapt, "_log_result", lambda *given: None)
-    adapt._tracked(options, None, tmp_path, False, None, (), adapt.MODEL_ALONE, timed=True)
+    adapt._tracked(adaptation(bert_folder, tmp_path), None, timed=True)
     assert (tmp_path / "result.json").is_file()
     assert states == ["FINISHED"]
 
@@ -77,7 +81,7 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
 ):
     lost = []
 
-    def failed_adaptation(options, labelled, output, run, *more):
+    def failed_adaptation(job, run):
         lost.append(lost_child(own_store, run.id))
         return {"trials": [{"status": "failed"}]}
 
@@ -92,9 +96,8 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
     monkeypatch.setattr(adapt, "_run", failed_adaptation)
     monkeypatch.setattr(adapt, "_log_result", lambda *given: None)
     monkeypatch.setattr(tune, "sweep_result", failed_sweep)
-    given = (AdaptOptions(("a.txt",), bert_folder), None, tmp_path / "adapt", False, None, ())
     (tmp_path / "adapt").mkdir()
-    adapt._tracked(*given, adapt.MODEL_ALONE, timed=True)
+    adapt._tracked(adaptation(bert_folder, tmp_path / "adapt"), None, timed=True)
     (tmp_path / "tune").mkdir()
     plan = SimpleNamespace(trials={}, possible=[], open=lambda folder: None)
     corpus = SimpleNamespace(path=tmp_path, digest="d")
