@@ -106,11 +106,9 @@ class EmbedJob:
     def record(self) -> dict[str, Any]:
         """Return everything that decides what is written."""
         earlier = {"earlier": digest([self.earlier.path / MANIFEST_FILE])} if self.earlier else {}
-        # Their files decide, however the paths are written: a job may continue from another folder.
-        by_files = ("model", "inputs", "update")
         return {
             "job": "embed",
-            "options": {k: v for k, v in self.options.decisive.items() if k not in by_files},
+            "options": self.options.decisive,
             "model": [self.digest, self.metadata["model_commit"]],
             "files": self.stamps,
             "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],

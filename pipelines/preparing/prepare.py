@@ -110,11 +110,14 @@ def _record(job: CorpusJob) -> dict[str, Any]:
     newer |= {"hold_out", "hold_out_fewer", "query", "queries", "wrapped", "labelled"}
     unset = (None, False, 0, "any")
     given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
-    # Their files decide, however the paths are written: a job may continue from another folder.
-    given = {k: v for k, v in given.items() if k not in ("inputs", "encoder", "exclude")}
     return {
         "job": "prepare",
-        "options": {**given, "clean": vars(options.clean)},
+        "options": {
+            **given,
+            "inputs": sorted(set(options.inputs)),
+            "exclude": sorted(set(options.exclude)),
+            "clean": vars(options.clean),
+        },
         "tokenizer": job.tokenizer.hash,
         "excluded": job.rules.exclusion.digest,
         "files": job.stamps,

@@ -15,10 +15,6 @@ import pytest
 
 from cotbert_core.errors import ReadError, UserError
 from cotbert_core.files import atomic_folder
-from pipelines.embedding.job import open_job
-from pipelines.embedding.options import EmbedOptions
-from pipelines.preparing import prepare
-from pipelines.preparing.options import PrepareOptions
 from pipelines.storage.output_folder import RUN_FILE
 from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
 
@@ -221,22 +217,3 @@ def test_two_threads_may_write_one_file(tmp_path):
         list(pool.map(write, ["same", "same"]))
     assert [p.name for p in tmp_path.iterdir()] == ["end.json"]
     assert (tmp_path / "end.json").read_text() == "same"
-
-
-def test_a_job_may_continue_from_another_folder(tmp_path, bert_folder, monkeypatch):
-    """Its files decide whether it is the same job, however their paths are written."""
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "texts.txt").write_text("a man is playing\ntwo dogs are running\n")
-    (here / "others.txt").write_text("children are playing\n")
-    model = os.path.relpath(bert_folder, here)
-
-    def records(*inputs, name=bert_folder):
-        corpus = prepare.check_input(PrepareOptions(inputs, str(name), exclude=inputs))
-        return [prepare._record(corpus), open_job(EmbedOptions(str(name), inputs)).record]
-
-    monkeypatch.chdir(here)
-    first = records("texts.txt", name=model)
-    assert first != records("others.txt")
-    monkeypatch.chdir(tmp_path)
-    assert first == records("here/texts.txt") == records(str(here / "texts.txt"))
