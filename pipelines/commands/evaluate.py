@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pipelines.commands.printing import print_differences, print_scores
 from pipelines.evaluating.options import MODELS, EvaluateOptions
@@ -37,7 +37,9 @@ class Evaluate:
         from pipelines.evaluating.model_specs import options_of_model
 
         several = [options_of_model(self.options, model) for model in self.models]
+        show = print_scores if len(several) == 1 else print_differences
+        files: dict[str, Any] = {"output": self.output, "reports": self.report, "on_failure": show}
         if len(several) == 1:
-            evaluate(several[0], self.output, reports=self.report, show=print_scores)
+            show(evaluate(several[0], **files))
         else:
-            evaluate_several(several, self.output, reports=self.report, show=print_differences)
+            show(evaluate_several(several, **files))

@@ -45,16 +45,17 @@ def evaluate(
     reports: Sequence[Path] = (),
     labelled: Labelled | None = None,
     name: str | None = None,
-    show: Show | None = None,
+    on_failure: Show | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model; return scores by task (x 100), averages and intervals.
 
     output: a JSON file for the result. reports: HTML or Markdown files, by their endings. labelled:
     texts to score too, instead of those of options.labelled. name: of the model in its MLflow run,
-    by default its folder and readout. show: shows the result, before the files are written. Raises
-    UserError for missing data or options that cannot be combined, before the encoder is opened.
+    by default its folder and readout. on_failure: shows the result if a file cannot be written.
+    Raises UserError for missing data or options that cannot be combined, before the encoder is
+    opened.
     """
-    files = Files.checked(output, reports, show)
+    files = Files.checked(output, reports, on_failure)
     data = read_evaluation_data(options, labelled)
     return _score(options, data, parent, files, name=name).result
 
@@ -65,15 +66,15 @@ def evaluate_several(
     parent: str | None = None,
     reports: Sequence[Path] = (),
     labelled: Labelled | None = None,
-    show: Show | None = None,
+    on_failure: Show | None = None,
 ) -> dict[str, Any]:
     """Evaluate several models on the same tasks; return their results and the differences to the
     first model.
 
-    several: options that only differ in model, template and readout. labelled, show: as in
+    several: options that only differ in model, template and readout. labelled, on_failure: as in
     `evaluate`.
     """
-    files = Files.checked(output, reports, show)
+    files = Files.checked(output, reports, on_failure)
     common = several[0]
     if not common.resamples and not only_mteb(common):
         raise UserError(

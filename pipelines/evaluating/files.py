@@ -21,17 +21,17 @@ Show = Callable[[dict[str, Any]], None]
 class Files:
     """The files to write.
 
-    output: the JSON file. reports: files with a suffix of REPORTS. show: shows the scores, which
-    may have taken hours, before the disk can be too full for the files.
+    output: the JSON file. reports: files with a suffix of REPORTS. on_failure: shows the scores,
+    which may have taken hours, if the disk is too full for the files.
     """
 
     output: Path | None
     reports: tuple[Path, ...]
-    show: Show | None = None
+    on_failure: Show | None = None
 
     @classmethod
     def checked(
-        cls, output: Path | None, reports: Sequence[Path], show: Show | None = None
+        cls, output: Path | None, reports: Sequence[Path], on_failure: Show | None = None
     ) -> Files:
         """Return the files with absolute paths; UserError for an existing or repeated file, or a
         report with an unknown suffix."""
@@ -44,7 +44,7 @@ class Files:
         files = cls(
             require_new_file(output) if output else None,
             tuple(map(require_new_file, reports)),
-            show,
+            on_failure,
         )
         named = [path for path in (files.output, *files.reports) if path]
         if len(set(named)) < len(named):
@@ -54,9 +54,15 @@ class Files:
         return files
 
     def write(self, run: Run, result: dict[str, Any], models: Sequence[Model]) -> None:
-        """Show the result, write the files and log them to the run."""
-        if self.show is not None:
-            self.show(result)
+        """Write the files and log them to the run; show the result if that fails."""
+        try:
+            self._write(run, result, models)
+        except Exception:
+            if self.on_failure is not None:
+                self.on_failure(result)
+            raise
+
+    def _write(self, run: Run, result: dict[str, Any], models: Sequence[Model]) -> None:
         if self.output is not None:
             write_json(self.output, result)
             run.artifact(self.output)

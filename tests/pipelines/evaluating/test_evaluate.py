@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +131,25 @@ def test_without_data_the_built_in_pairs_are_scored(unrecorded, bert_folder, enc
     expected = {half: score_pairs(encode, p) for half, p in read_splits(BUILT_IN_PAIRS).items()}
     assert shown == {f"pairs-{half}": f"{s.spearman:.2f}" for half, s in expected.items()}
     assert set(shown) == {"pairs-dev", "pairs-test"}
+
+
+def test_scores_are_written_though_nobody_reads_the_table(
+    own_store, tmp_path, bert_folder, monkeypatch
+):
+    """As with `cotbert evaluate MODEL --output FILE | head -1`."""
+
+    def closed(*given):
+        raise BrokenPipeError
+
+    for name in ("print_scores", "print_differences"):
+        monkeypatch.setattr(f"pipelines.commands.evaluate.{name}", closed)
+    for count in (1, 2):
+        monkeypatch.setattr(sys, "stderr", io.StringIO())  # which main closes
+        out = tmp_path / f"{count}.json"
+        models = [bert_folder, f"{bert_folder},readout=mean"][:count]
+        assert main(["evaluate", *models, "--precision", "fp32", "--output", str(out)]) == 1
+        run = own_store.get_run(read_json(out)["mlflow_run_id"])
+        assert run.info.status == "FINISHED"
 
 
 def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_folder, capsys):
