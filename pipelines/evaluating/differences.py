@@ -34,14 +34,15 @@ HEADLINES = {
     SAME_LABEL: "texts whose nearest text has the same label, in %",
 }
 
-TOO_FEW = f"fewer than {LEAST_GROUPS} documents, pairs or texts, too few"
+TOO_FEW = f"fewer than {LEAST_GROUPS} documents, texts or pairs without a common sentence, too few"
 
 
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
     """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
     They are None for an undefined correlation, since JSON has no NaN; low, high and p also if there
-    are too few documents or pairs. low and high are no further from 0 than the scores allow.
+    are too few documents, texts or pairs without a common sentence. low and high are no further
+    from 0 than the scores allow.
     """
     found = {}
     for name in first.resampled:

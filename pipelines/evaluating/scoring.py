@@ -78,7 +78,7 @@ class Scored:
     ) -> None:
         """Add an entry, with an interval if it was resampled. NaN becomes None, for JSON.
 
-        groups: the number that were resampled of a share, None for a correlation.
+        groups: number of resampled groups if the score is a share, None for a correlation.
         """
         entry = without_nan(entry)
         score = next(key for key in entry if key in SCORES)
@@ -95,7 +95,7 @@ class Scored:
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
-            # Of shares: several tasks are hardly all at the same end of the scale.
+            # No groups: the shares of several tasks are hardly all 0 or all 100 %.
             ends = _ends(resampled, None if name == AVERAGE else 0)
             self.entries |= {f"{name}_{end}": value for end, value in ends.items()}
 
@@ -126,7 +126,7 @@ def measure_of(entry: Mapping[str, Any]) -> str:
 def _ends(resampled: np.ndarray, groups: int | None) -> dict[str, float | None]:
     """Return low and high of a score's interval, both None if the resamples have no score.
 
-    groups: the number that were resampled of a share, None for a correlation.
+    groups: number of resampled groups if the score is a share, None for a correlation.
     """
     if groups is None:
         ends = interval(resampled.clip(-100, 100))

@@ -223,8 +223,8 @@ def test_a_gain_that_may_be_chance_is_said_to_be_so():
     assert "this may be chance" not in sentences(result(low=0.5))[0]
     (few,) = sentences(result(low=None))[:1]
     assert few.endswith(
-        ": +6.5 (of fewer than 6 documents, pairs or texts, too few for an interval): this may be "
-        "chance."
+        ": +6.5 (of fewer than 6 documents, texts or pairs without a common sentence, too few for "
+        "an interval): this may be chance."
     )
 
 

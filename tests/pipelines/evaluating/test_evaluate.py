@@ -152,6 +152,17 @@ def test_scores_are_written_though_nobody_reads_the_table(
         assert run.info.status == "FINISHED"
 
 
+def test_pairs_of_a_few_sentences_have_no_interval(unrecorded, tmp_path, bert_folder, capsys):
+    """They are resampled by the sentence that they share."""
+    rows = [f"{n % 4}\tquery {n % 5}\tdocument {n}" for n in range(40)]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("\n".join(["score\tsentence1\tsentence2", *rows]))
+    models = [bert_folder, f"{bert_folder},readout=mean"]
+    assert main(["evaluate", *models, "--precision", "fp32", "--dev-pairs", str(pairs)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "of fewer than 6 documents, texts or pairs without a common sentence, too few" in last
+
+
 def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_folder, capsys):
     (tmp_path / "STS" / "STSBenchmark").mkdir(parents=True)
     (tmp_path / "STS" / "STSBenchmark" / "sts-test.csv").write_text("A dog ran.\n")

@@ -110,7 +110,7 @@ def test_sentences_say_which_is_better_by_how_much():
     (small,) = compared(*map(model, "AB", few))["verdicts"]
     assert small.startswith("The difference between B and A is +25.00, queries that find")
     assert small.endswith(
-        "of fewer than 6 documents, pairs or texts, too few to tell it from chance."
+        "texts or pairs without a common sentence, too few to tell it from chance."
     )
 
 
