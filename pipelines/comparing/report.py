@@ -12,7 +12,7 @@ from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
 from pipelines.reports import html_page
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.plots import legend, number_axis, points, rows_plot
-from pipelines.reports.values import UNDEFINED, as_typed, p_value
+from pipelines.reports.values import UNDEFINED, as_typed, p_value, score_text
 from pipelines.training.report import against_baseline
 
 Row = Mapping[str, Any]
@@ -31,25 +31,20 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row["entry"],
         row["method"],
-        _number(row["dev_before"]),
+        score_text(row["dev_before"]),
         _with_spread(row, "dev"),
-        _number(row["dev_min"]),
-        _number(row["dev_max"]),
+        score_text(row["dev_min"]),
+        score_text(row["dev_max"]),
         test,
         _difference(row),
         f"{row['seconds']:.0f}",
     )
 
 
-def _number(value: float) -> str:
-    """Return a score; that of equal vectors is not defined."""
-    return UNDEFINED if math.isnan(value) else f"{value:.2f}"
-
-
 def _with_spread(row: Row, key: str) -> str:
     mean = row[f"{key}_mean"]
     if len(row["dev"]) == 1 or math.isnan(mean):  # a single number has no spread
-        return _number(mean)
+        return score_text(mean)
     return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
 
 
@@ -118,10 +113,10 @@ def dots(rows: Sequence[Row], metric: DevMetric = SPEARMAN) -> str:
     def draw(axes: Any) -> None:
         for place, row in enumerate(rows):
             if row["dev_before"] is not None:
-                before = f"{row['entry']}: {row['dev_before']:.2f} without training"
+                before = f"{row['entry']}: {score_text(row['dev_before'])} without training"
                 points(axes, [row["dev_before"]], [place], [before], **_BEFORE)
             if row["method"] != NOT_TRAINED:
-                texts = [f"{row['entry']}: {score:.2f}" for score in row["dev"]]
+                texts = [f"{row['entry']}: {score_text(score)}" for score in row["dev"]]
                 points(axes, row["dev"], [place] * len(texts), texts, **_SEED)
         number_axis(axes.xaxis, [0.5])
 

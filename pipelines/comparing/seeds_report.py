@@ -12,7 +12,7 @@ from pipelines.comparing.report import NOT_TRAINED, dots
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.metric_names import BASELINE
 from pipelines.reports import html_page
-from pipelines.reports.values import rounded
+from pipelines.reports.values import rounded, score_text
 from pipelines.training.baseline import baseline_line, baseline_sentence
 from pipelines.training.report import against_baseline
 
@@ -33,15 +33,15 @@ def write_seeds_report(path: Path, result: Mapping[str, Any], settings: Mapping[
     metric, runs = metric_in(result), result["runs"]
     spread = {key: result[f"{metric.name}_{key}"] for key in ("mean", "spread", "min", "max")}
     facts = [
-        *((f"{metric.label}, {key}", f"{value:.2f}") for key, value in spread.items()),
+        *((f"{metric.label}, {key}", score_text(value)) for key, value in spread.items()),
         *(("dev", result["dev"]), (BASELINE, baseline_line(result)[0])),
     ]
     facts += [("MLflow run", run_id)] if (run_id := result["mlflow_run_id"]) else []
     rows = [
         (
             str(run["seed"]),
-            "" if run[metric.before] is None else f"{run[metric.before]:.2f}",
-            f"{run[metric.name]:.2f}",
+            score_text(run[metric.before]),
+            score_text(run[metric.name]),
             *(f"{run[key]:,}" for key in ("best_step", "steps")),
             rounded(run["loss"]),
             f"seed-{run['seed']}",

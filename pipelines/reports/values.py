@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,13 @@ def as_typed(value: Any, digits: int | None = None) -> str:
 def rounded(value: float) -> str:
     """Return a number with four digits or all before the point, and no power of ten above 1."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def score_text(value: float | None) -> str:
+    """Return a score with two digits after the point, UNDEFINED for NaN, and nothing for None."""
+    if value is None:
+        return ""
+    return UNDEFINED if math.isnan(value) else f"{value:.2f}"
 
 
 def p_value(value: float) -> str:

@@ -250,13 +250,18 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
         points = " points" if percent else ""
         how = f"{abs(gap):.2f}{points} {'better' if gap > 0 else 'worse'} than"
     sentence = (
-        f"{who} scores {score:.2f}{percent} on dev ({result['dev']}): {how} the untouched "
-        f"encoder, which scores {untouched:.2f}{percent} by {result[BASELINE]}."
+        f"{who} {_scores(score, percent)} on dev ({result['dev']}): {how} the untouched "
+        f"encoder, which {_scores(untouched, percent)} by {result[BASELINE]}."
     )
     before = result.get(metric.before)
     read_well = before is not None and untouched - float(before) < READING_COSTS
     advice = f"{LONGER}." if metric is MLM_ACCURACY or read_well else _pooling_advice(result)
     return f"warning: {sentence} {advice}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]
+
+
+def _scores(score: float, percent: str) -> str:
+    """Return the verb and the score of a sentence; the correlation of equal cosines has none."""
+    return "has an undefined score" if math.isnan(score) else f"scores {score:.2f}{percent}"
 
 
 def _pooling_advice(result: Mapping[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 
 from pipelines.comparing.seeds_report import mean_sentence, write_seeds_report
@@ -38,3 +41,12 @@ def test_the_page_has_the_mean_and_every_seed(tmp_path, before):
     assert "<td>batch_size</td><td>64</td>" in page
     assert "None" not in page
     assert "null" not in page
+
+
+def test_scores_of_equal_vectors_are_undefined(tmp_path):
+    runs = [{**run, "dev_spearman": math.nan} for run in RESULT["runs"]]
+    spread = dict.fromkeys((f"dev_spearman_{name}" for name in SCORES), math.nan)
+    write_seeds_report(tmp_path / "report.html", {**RESULT, "runs": runs, **spread}, {})
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<td>undefined</td>") == 6
+    assert "nan" not in re.sub(r"<[^>]*>", " ", page)
