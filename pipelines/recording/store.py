@@ -74,14 +74,14 @@ def check_address() -> None:
 
 
 def check_outside(output: Path) -> None:
-    """Raise UserError if the store is a database in this folder (absolute), which a job can then
-    not put in its place when it has ended."""
+    """Raise UserError if the store is a database in this folder, which a job replaces when it has
+    ended."""
     uri = tracking_uri()
     file = Path(uri.removeprefix(SQLITE).partition("?")[0])
-    if uri.startswith(SQLITE) and file.is_relative_to(output):
+    if uri.startswith(SQLITE) and file.resolve().is_relative_to(output.resolve()):
         raise UserError(
-            f"the MLflow store {shown_uri()!r} is in the output {str(output)!r}, which the job "
-            "puts there when it is complete: give another output, or a store outside of it"
+            f"the MLflow store {shown_uri()!r} is in the output {str(output)!r}, a folder that the "
+            "job creates only when it is complete: give another output, or a store outside of it"
         )
 
 

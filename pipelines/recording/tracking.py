@@ -199,8 +199,8 @@ def _open(create: Record, run_id: str | None, queue: OfflineQueue | None = None)
             return client, run_id
         except (UnknownRunError, RefusedError):  # another store, or a run deleted in its UI
             say(
-                f"note: MLflow at {shown_uri()} lacks the run {run_id} of this job, which goes on "
-                "in a new one; the default store is in the folder where a job is started"
+                f"note: MLflow at {shown_uri()} lacks the run {run_id} of this job, which "
+                "continues in a new one; the default store is in the folder where a job is started"
             )
     parent = create["parent"]
     if queue is not None:

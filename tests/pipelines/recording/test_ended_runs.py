@@ -125,19 +125,22 @@ def test_a_job_that_is_continued_with_another_store_says_so(tmp_path, own_store,
     (tmp_path / "mlflow_run_id").write_text(32 * "0")
     with tracked_run("compare", {}, home=tmp_path) as run:
         assert run.id != 32 * "0"
-    note = f"lacks the run {32 * '0'} of this job, which goes on in a new one"
+    note = f"lacks the run {32 * '0'} of this job, which continues in a new one"
     assert note in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("output", ["out", "other/../out", "link/out"])
 @pytest.mark.parametrize("name", ["mlflow.db", "deep/mlflow.db?timeout=5"])
 def test_a_store_in_an_output_whose_place_the_finished_folder_takes_is_refused(
-    tmp_path, bert_folder, monkeypatch, name
+    tmp_path, bert_folder, monkeypatch, name, output
 ):
     (tmp_path / "a.txt").write_text("one dog\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/out/{name}")
     with pytest.raises(UserError, match=r"is in the output .*: give another output, or a store"):
-        prepare(PrepareOptions((str(tmp_path / "a.txt"),), bert_folder), tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+        prepare(PrepareOptions((str(tmp_path / "a.txt"),), bert_folder), tmp_path / output)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "other", "link"}
 
 
 def test_the_run_of_discarded_work_is_ended(tmp_path, own_store):
