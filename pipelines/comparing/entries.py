@@ -69,7 +69,7 @@ class Entry:
             )
         name = re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text)
         if names and name != names[0]:
-            say_once(f"note: entry {names[0]!r} is called {name}, because a folder has its name")
+            say_once(f"note: entry {names[0]!r} is called {name}, the name of its folder")
         if not re.search(r"\w", name):  # such as .., which is another folder
             raise UserError(f"entry {text!r} has a name without a letter or digit: give one")
         if len(name.encode()) > LONGEST_NAME:

@@ -80,7 +80,7 @@ def test_variants_of_a_recipe_have_its_settings_but_one():
 
 def test_a_name_that_no_folder_has_is_changed_aloud(capsys):
     assert Entry.parse("cot-bert-base,name=no: denoising").name == "no-denoising"
-    note = "note: entry 'no: denoising' is called no-denoising, because a folder has its name\n"
+    note = "note: entry 'no: denoising' is called no-denoising, the name of its folder\n"
     assert capsys.readouterr().err == note
     Entry.parse("cot-bert-base,name=without")
     Entry.parse("cot-bert-base,templates.anchor=a [X] means [MASK] .")
