@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -173,13 +174,10 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     first_pass = driver.read_shards(plan, job.stamps, job.rules, work)
     warnings += say_warnings(first_pass.lost.warnings())
     counts = first_pass.counts
+    _require_rows(int(first_pass.kept.sum()), counts)  # before too few of none can be held out
     counts += driver.choose_rows(len(plan.shards), options, work)
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
-    if not counts["rows"]:
-        reasons = reasons_of(with_prefix(counts, DROPPED))
-        raise UserError(
-            f"nothing is left of {counts['read']} rows ({reasons}): give input with text"
-        )
+    _require_rows(counts["rows"], counts)
     warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
     documents = finish_documents(options, counts, work)
     warnings += say_warnings(documents.warnings)
@@ -188,3 +186,12 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
     write_corpus_report(work.output / REPORT_FILE, manifest, lengths, documents.sizes)
     return manifest
+
+
+def _require_rows(left: int, counts: Counter[str]) -> None:
+    """Raise UserError if no row is left. counts: of the rows read and dropped."""
+    if not left:
+        reasons = reasons_of(with_prefix(counts, DROPPED))
+        raise UserError(
+            f"nothing is left of {counts['read']} rows ({reasons}): give input with text"
+        )

@@ -123,6 +123,14 @@ def test_too_few_are_no_error_where_labels_choose(tmp_path, made, capsys):
         made(path, name="named", hold_out=4, labelled=path)
 
 
+def test_input_without_a_row_of_text_is_refused_as_such(tmp_path, made):
+    """Not as too few sentences to hold any out, which more text of this kind would not mend."""
+    path = tmp_path / "vectors.jsonl"
+    path.write_text('{"text": [0.5, -0.25, 0.125]}\n' * 50)
+    with pytest.raises(UserError, match=r"nothing is left of 50 rows \(50 not_text\): give input"):
+        made(path, hold_out=1000, hold_out_fewer=True)
+
+
 def test_a_refusal_counts_the_sentences_of_many_documents(tmp_path, made):
     """Three versions of a document have no sentences of their own left but their first."""
     texts = [f"Version {v}-{n} is new. It says {n}. It is {n}." for n in range(20) for v in "abc"]
