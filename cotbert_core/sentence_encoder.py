@@ -105,13 +105,16 @@ class SentenceEncoder:
     def for_queries(self) -> SentenceEncoder | None:
         """The encoder with the template for queries; None if they are read like other texts.
 
+        It takes as many tokens, with the template, as this one: sentence-transformers' limit.
         Raises UserError for a prompt that this encoder's tokenizer joins with a sentence.
         """
         query = self.pooling.query
         if query is None:
             return None
         prompt_tokens(query, self.backbone.tokenizer, self.backbone.name)
-        return self.with_template(query)
+        made = self.with_template(query)
+        made.max_length = max(1, self.max_length + self.bound.length - made.bound.length)
+        return made
 
     def functions(
         self, precision: Precision = "auto"

@@ -138,15 +138,15 @@ def test_a_saved_folder_keeps_the_prompt_for_queries(prompted, tmp_path, default
         SentenceEncoder.from_pretrained(folder).save_pretrained(saved)
     again = SentenceEncoder.from_pretrained(saved)
     np.testing.assert_allclose(again.encode(TEXTS, precision="fp32"), theirs(folder), atol=1e-6)
-    queries = theirs(folder, TEXTS[:3], prompt_name="query")
-    found = again.for_queries.encode(TEXTS[:3], precision="fp32")
+    queries = theirs(folder, TEXTS, prompt_name="query")
+    found = again.for_queries.encode(TEXTS, precision="fp32")
     np.testing.assert_allclose(found, queries, atol=1e-6)
-    assert np.abs(queries - theirs(folder, TEXTS[:3])).max() > 0.01, "premise"
+    assert np.abs(queries - theirs(folder)).max() > 0.01, "premise"
     card = (saved / "README.md").read_text()
     assert "| template of queries | `query: [X]` |" in card
     assert caught == []
     np.testing.assert_allclose(theirs(str(saved)), theirs(folder), atol=1e-6)
-    by_them = theirs(str(saved), TEXTS[:3], prompt_name="query")
+    by_them = theirs(str(saved), TEXTS, prompt_name="query")
     np.testing.assert_allclose(by_them, queries, atol=1e-6)
     assert "`model.encode_query`" in card
     assert ("With transformers:" in card) == (default is None)
@@ -291,9 +291,9 @@ def test_the_prompt_for_queries(prompted):
     assert query(folder, "oil is [X]") is None, "the caller's own"
     assert query(folder, template) is None
     assert query(folder, "query: [X] [MASK]") is None
-    expected = theirs(folder, TEXTS[:3], prompt_name="query")
+    expected = theirs(folder, TEXTS, prompt_name="query")
     found = SentenceEncoder.from_pretrained(folder).for_queries
-    np.testing.assert_allclose(found.encode(TEXTS[:3], precision="fp32"), expected, atol=1e-6)
+    np.testing.assert_allclose(found.encode(TEXTS, precision="fp32"), expected, atol=1e-6)
     assert query(prompted("document", {"query": "it: ", "document": "it: "}, name="a")) is None
     none = SentenceEncoder.from_pretrained(prompted(None, {"query": " "}, name="b"))
     assert (none.pooling.query, none.for_queries) == (None, None)
