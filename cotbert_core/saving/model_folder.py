@@ -90,6 +90,8 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.not_served is not None:
         server_files.refuse_servers(folder, encoder.backbone.hidden_size)
+    if encoder.prompts.get(DOCUMENT):
+        server_files.refuse_without_prompts(folder)
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     make_readable(folder)

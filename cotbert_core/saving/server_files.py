@@ -43,12 +43,19 @@ def refuse_servers(folder: Path, hidden_size: int) -> None:
     No module of modules.json may be in 1_Pooling/.
     """
     write_pooling(folder / SERVERS_POOLING, hidden_size, None)
-    _name_no_architecture(folder)
+    _name_architectures(folder, [REFUSED_ARCHITECTURE])
 
 
-def _name_no_architecture(folder: Path) -> None:
+def refuse_without_prompts(folder: Path) -> None:
+    """Make Infinity refuse a folder with a default prompt too: it opens it with
+    sentence-transformers, but leaves out the prompts. It needs a first name in `architectures`;
+    vLLM refuses an empty list as well."""
+    _name_architectures(folder, [])
+
+
+def _name_architectures(folder: Path, names: list[str]) -> None:
     config = read_json(folder / "config.json")
-    write_json(folder / "config.json", config | {"architectures": [REFUSED_ARCHITECTURE]})
+    write_json(folder / "config.json", config | {"architectures": names})
 
 
 def serve_graph(folder: Path, hidden_size: int, max_tokens: int) -> None:
@@ -61,7 +68,7 @@ def serve_graph(folder: Path, hidden_size: int, max_tokens: int) -> None:
     write_pooling(folder / SERVERS_POOLING, hidden_size, "cls")
     write_max_tokens(folder, max_tokens)
     write_json(folder / "special_tokens_map.json", {})
-    _name_no_architecture(folder)
+    _name_architectures(folder, [REFUSED_ARCHITECTURE])
 
 
 def write_max_tokens(folder: Path, max_tokens: int) -> None:

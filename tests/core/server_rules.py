@@ -178,15 +178,17 @@ def vllm(folder: Path, texts: list[str]) -> np.ndarray:
 
 def infinity_torch(folder: Path, texts: list[str]) -> np.ndarray:
     """infinity-emb 0.0.78, transformer/embedder/sentence_transformer.py: sentence-transformers'
-    own forward, then unit length; `architectures` must hold a name."""
+    own tokenizer and forward, without any prompt, then unit length; `architectures` must hold a
+    name."""
     from sentence_transformers import SentenceTransformer
 
-    assert read(folder, "config.json", "no config.json")["architectures"][0]
+    if not read(folder, "config.json", "no config.json")["architectures"]:
+        raise RefusedError("list index out of range")
     try:
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     except Exception as error:  # whatever a library raises for a folder that is not for it
         raise RefusedError(str(error)) from None
-    return model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    return model.encode(texts, prompt="", normalize_embeddings=True, show_progress_bar=False)
 
 
 def infinity_optimum(folder: Path, texts: list[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.saving.model_card import CARD_FILE
-from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.template_texts import Template, resolve_template
 from tests.core import server_rules as rules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -147,6 +147,21 @@ def test_an_exported_graph_is_right_or_refused_as_documented(
     encoder = made(encoder_folder, family, **KINDS[kind][1])
     folder = exported(encoder, tmp_path / "onnx")
     assert_as_documented(GRAPH, folder, encoder, TEXTS)
+
+
+@pytest.mark.parametrize("default", ["passage: [X]", None])
+def test_a_prompt_of_texts_that_infinity_would_leave_out_is_refused(
+    encoder_folder, tmp_path, default
+):
+    backbone = load_backbone(encoder_folder)
+    template = default and Template(default)
+    pooling = PoolingConfig("mean", template, normalize=True, query=Template("query: [X]"))
+    encoder = SentenceEncoder(backbone, pooling)
+    folder = saved(encoder, tmp_path / "saved")
+    texts = [text for text in TEXTS if text.strip()]
+    expected = encoder.encode(texts, precision="fp32")
+    found = {outcome(r, folder, texts, expected) for rs in SERVERS.values() for r in rs}
+    assert found == {"refused"} if default else "right" in found
 
 
 def as_before(folder):
