@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
+from cotbert_core.encoder.attention import register_again
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, apply_head, load_head
@@ -134,6 +135,11 @@ class SentenceEncoder:
         """Return the encoder with another template, and otherwise the same pooling."""
         pooling = replace(self.pooling, template=template, query=None)
         return SentenceEncoder(self.backbone, pooling, self.head)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Register the attention implementation, which a pickle's new process lacks."""
+        self.__dict__.update(state)
+        register_again(self.backbone.model)
 
     def encode(
         self,

@@ -63,6 +63,15 @@ def attention_of(model: Any) -> str:
     return str(model.config._attn_implementation)  # noqa: SLF001
 
 
+def register_again(model: Any) -> None:
+    """Make a model's attention known in a process that did not load the model, but unpickled it."""
+    name = attention_of(model)
+    if name in (PLAIN, UNPADDED):
+        _register()
+    elif name.startswith(PREFIXED):
+        _register_prefixed(fused=name.endswith("sdpa"))
+
+
 def _register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
@@ -75,17 +84,21 @@ def _register() -> None:
 
 def attend_to_prefixes(model: Any) -> None:
     """Let every layer of a model that has a prefix attend to it (cotbert_core.encoder.prefixes)."""
+    model.set_attn_implementation(_register_prefixed(fused=attention_of(model) == "sdpa"))
+
+
+def _register_prefixed(fused: bool) -> str:
+    """Return the name of the attention that reads prefixes."""
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 
-    fused = attention_of(model) == "sdpa"
     name = f"{PREFIXED}{'sdpa' if fused else PLAIN}"
     AttentionInterface.register(
         name, _with_prefix(sdpa_attention_forward if fused else plain_attention)
     )
     AttentionMaskInterface.register(name, sdpa_mask if fused else eager_mask)
-    model.set_attn_implementation(name)
+    return name
 
 
 def _with_prefix(attention: Callable[..., Any]) -> Callable[..., Any]:
