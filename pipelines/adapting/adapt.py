@@ -37,6 +37,7 @@ from pipelines.adapting.choosing import (
     scored,
     untouched,
 )
+from pipelines.adapting.copy_notes import copy_notes
 from pipelines.adapting.final_model import (
     EVALUATION_FILE,
     SAVED_READOUTS,
@@ -172,7 +173,8 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     start = _pretrained(job, encoder, corpus, run.key)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
-    for note in (*notes, *length_notes(corpus, encoder, options)):
+    texts = (*length_notes(corpus, encoder, options), *copy_notes(corpus, encoder))
+    for note in (*notes, *texts):
         say(f"note: {note}")
     rows = train_candidates(
         settings,
