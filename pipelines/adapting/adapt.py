@@ -173,7 +173,7 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     start = _pretrained(job, encoder, corpus, run.key)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
-    texts = (*length_notes(corpus, encoder, options), *copy_notes(corpus, encoder))
+    texts = (*length_notes(corpus, encoder, options), *copy_notes(corpus, encoder, options))
     for note in (*notes, *texts):
         say(f"note: {note}")
     rows = train_candidates(

@@ -65,10 +65,20 @@ def test_versions_of_test_documents_are_counted(prepared, bert_folder):
     copied, documents = copied_documents(corpus, bert_folder)
     assert 6 <= documents <= 8
     assert copied > documents / 2  # both versions of a document may be held out
-    (note,) = copy_notes(corpus, bert_folder)
+    options = AdaptOptions(("texts.jsonl",), bert_folder)
+    (note,) = copy_notes(corpus, bert_folder, options)
     assert note.startswith(
         f"{copied} of {documents} test documents have much of their wording in common"
     )
+
+
+def test_versions_of_which_few_are_trained_on_need_no_note(prepared, bert_folder):
+    drawn = random.Random(0)
+    texts = own_texts(drawn)
+    corpus = prepared([*texts, *(edited(text, drawn) for text in texts)])
+    few = AdaptOptions(("texts.jsonl",), bert_folder, max_steps=1, batch_size=16)
+    assert few.batch_size < 0.05 * len(corpus)
+    assert copy_notes(corpus, bert_folder, few) == []
 
 
 def test_documents_of_one_template_or_of_their_own_need_no_note(prepared, bert_folder):
@@ -77,10 +87,10 @@ def test_documents_of_one_template_or_of_their_own_need_no_note(prepared, bert_f
     texts = [f"{text} {around.format(n=n)}" for n, text in enumerate(own_texts(drawn))]
     corpus = prepared(texts)
     assert copied_documents(corpus, bert_folder) == (0, 4)
-    assert copy_notes(corpus, bert_folder) == []
+    assert copy_notes(corpus, bert_folder, AdaptOptions(("texts.jsonl",), bert_folder)) == []
 
 
 def test_sentences_without_documents_need_no_note(prepared, bert_folder):
     drawn = random.Random(0)
     corpus = prepared([sentence(drawn) for _ in range(60)], documents="none")
-    assert copy_notes(corpus, bert_folder) == []
+    assert copy_notes(corpus, bert_folder, AdaptOptions(("texts.jsonl",), bert_folder)) == []
