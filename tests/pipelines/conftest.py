@@ -27,20 +27,19 @@ settings:
 
 
 @pytest.fixture(autouse=True)
-def no_warnings_of_the_vocabulary(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of the tiny encoders, a few words of English, fits no text. Commands in processes of
-    their own warn, so those in this one do where a test compares both."""
-    if not {mark.name for mark in request.node.iter_markers()} & {"ray_local", "real"}:
-        monkeypatch.setattr(vocabulary_fit, "LEAST_TOKENS", 1 << 40)
-
-
-@pytest.fixture(autouse=True)
-def empty_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a job draws is not turned into SVG, 45 ms a drawing, unless the test is marked."""
+def small_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What jobs of unit tests leave out. Those in processes of their own do not, so neither do
+    those in this one where a test compares both."""
     marks = {mark.name for mark in request.node.iter_markers()}
-    if marks & {"drawn", "ray_local", "real"} or "pipelines.reports.plots" not in sys.modules:
+    if marks & {"ray_local", "real"}:
+        return
+    # The vocabulary of the tiny encoders, a few words of English, fits no text.
+    monkeypatch.setattr(vocabulary_fit, "LEAST_TOKENS", 1 << 40)
+    # On two cores that others use too, two threads wait for each other 6 ms at each product.
+    if "cotbert_core.encoder.threads" in sys.modules:
+        monkeypatch.setattr("cotbert_core.encoder.threads.set_threads", lambda threads: None)
+    # A drawing as SVG takes 45 ms.
+    if "drawn" in marks or "pipelines.reports.plots" not in sys.modules:
         return
     for name in ("reports.plots", "reports.similarity_plot", "templates.token_map_plots"):
         if f"pipelines.{name}" in sys.modules:
