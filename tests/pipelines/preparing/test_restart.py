@@ -175,13 +175,15 @@ def test_files_in_another_order_continue_the_job_and_its_mlflow_run(
     paths = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
     for path in paths:
         Path(path).write_text(f"one {path}\n")
+        Path(f"{path}.seen.txt").write_text(f"two {path}\n")
     logged = []
     run = prepare_job.resumable_run
     monkeypatch.setattr(
         prepare_job, "resumable_run", lambda *given: logged.append(given[2]) or run(*given)
     )
     for inputs in (tuple(paths), (paths[1], *paths)):
-        options = PrepareOptions(inputs, bert_folder, exclude=inputs)
+        exclude = tuple(f"{path}.seen.txt" for path in inputs)
+        options = PrepareOptions(inputs, bert_folder, exclude=exclude)
         stopped(options, tmp_path / "corpus", driver, "write_parts")
     assert logged[0] == logged[1]
 
