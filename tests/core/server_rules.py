@@ -8,7 +8,7 @@ servers differ in what they read around it. Written from the sources named in th
 from __future__ import annotations
 
 import json
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -261,12 +261,17 @@ def through_dense(folder: Path, modules: list[Any], vectors: torch.Tensor) -> np
 
 def onnx_session(folder: Path, names: Any) -> Any:
     """An ONNX Runtime session of the first of these files that is there."""
-    import onnxruntime
-
     for name in names:
         if (folder / name).is_file():
-            return onnxruntime.InferenceSession(str(folder / name))
+            return _opened(folder / name)
     raise RefusedError("no ONNX file")
+
+
+@lru_cache(1)
+def _opened(path: Path) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path))
 
 
 def run(session: Any, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:

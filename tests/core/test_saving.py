@@ -102,9 +102,8 @@ def test_the_blocks_of_a_card_run_and_give_the_same_vectors(encoder, tmp_path, m
     card = Path(CARD_FILE).read_text(encoding="utf-8")
     by_others, by_transformers, by_us = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     for block in (by_others, by_transformers, by_us):
+        assert block.count(EXAMPLE) == 1
         names = {}
-        exec(block, names)
-        assert np.asarray(names["vectors"]).shape == (2, 32)
         exec(block.replace(EXAMPLE, repr(TRICKY)), names)
         if block is by_us:  # in bf16 where the machine has it
             np.testing.assert_allclose(names["vectors"], expected, atol=0.1, rtol=0)

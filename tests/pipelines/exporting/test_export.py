@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import cache
 from importlib import util
 
 import numpy as np
@@ -69,7 +70,10 @@ def saved(encoder, path):
 
 
 @pytest.mark.parametrize("how", READINGS)
-def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path):
+def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path, monkeypatch):
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", cache(onnxruntime.InferenceSession))
     encoder = made(encoder_folder, family, **READINGS[how])
     model = saved(encoder, tmp_path / "model")
     result = export(ExportOptions(model, "onnx"), tmp_path / "onnx")

@@ -11,6 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.preparing.exclusion import key, not_excluded, read_exclusion
+from pipelines.reading.delimited import MOST_CELL
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,8 @@ def test_only_a_line_break_ends_a_sentence(tmp_path):
 
 def test_the_lines_after_an_open_quote_are_sentences_too(tmp_path):
     """In a file that is longer than the cells that are read from a corpus."""
-    (tmp_path / "a.csv").write_text('text\n"open\n' + f"{'word ' * 300_000}\n" * 12 + "the end\n")
+    (tmp_path / "a.csv").write_text('text\n"open\n' + f"{'word ' * 300_000}\n" * 3 + "the end\n")
+    assert (tmp_path / "a.csv").stat().st_size > MOST_CELL
     keys = read_exclusion([str(tmp_path / "a.csv")]).keys
     assert keys > {key(text) for text in ("text", "open", "word" * 300_000, "the end")}
 
