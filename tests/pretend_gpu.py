@@ -8,7 +8,7 @@ wait of the host for the device is counted. Kernels, jagged tensors, memory and 
 import re
 from collections import Counter
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from unittest.mock import patch
 
 import torch
@@ -17,7 +17,6 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
 
 CUDA = torch.device("cuda", 0)
 RANDOM = re.compile("dropout|bernoulli|uniform|normal|random|rand|flash|efficient")
@@ -50,7 +49,8 @@ class Gpu:
 
     def look(self, name, args):
         """Refuse an operation on both devices, and count one that makes the host wait."""
-        given = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
+        parts = (part for arg in args for part in (arg if type(arg) in (list, tuple) else [arg]))
+        given = [part for part in parts if isinstance(part, Tensor)]
         if any(t.dim() and not isinstance(t, PretendTensor) for t in given):
             if not MIXED.search(name):
                 raise RuntimeError(f"{name}: expected all tensors on one device: cuda:0 and cpu")
@@ -80,12 +80,29 @@ class PretendTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        name = func._schema.name.split("::")[1]
+        name, random, aliases = traits(func)
         kwargs = {key: value for key, value in (kwargs or {}).items() if key != "device"}
         gpu.look(name, args)
-        with gpu.own_stream() if RANDOM.search(name) else nullcontext():
-            out = func(*tree_map(inner, args), **tree_map(inner, kwargs))
-        return return_and_correct_aliasing(func, args, kwargs, tree_map(outer, out))
+        with gpu.own_stream() if random else nullcontext():
+            out = func(*mapped(inner, args), **{key: mapped(inner, v) for key, v in kwargs.items()})
+        out = mapped(outer, out)
+        return return_and_correct_aliasing(func, args, kwargs, out) if aliases else out
+
+
+@cache
+def traits(func):
+    """The name of an operation, whether it is random, and whether it returns what it was given."""
+    schema = func._schema
+    name = schema.name.split("::")[1]
+    aliases = any(part.alias_info for part in (*schema.arguments, *schema.returns))
+    return name, bool(RANDOM.search(name)), aliases
+
+
+def mapped(function, value):
+    """`function` of what an operation takes or returns, also in lists of it."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(mapped(function, part) for part in value)
+    return function(value)
 
 
 def inner(value):
