@@ -90,7 +90,6 @@ def exact_prefixes(method):
 @pytest.mark.parametrize(
     ("readout", "attention", "labelled"),
     [
-        ("cls", "auto", False),
         ("mean", "plain", False),
         ("cls", "eager", False),
         ("mean", "sdpa", False),
@@ -103,7 +102,8 @@ def test_loss_and_gradients_equal_a_token_at_a_time(
     weights = {"hinge_weight": 2.0, "hinge_margin": 0.3}
     method = make(attention=attention, readout=readout, triples=labelled, **weights)
     head, prefixes = exact(method.head), exact_prefixes(method)
-    ids = triples.sentences
+    ids = triples.sentences.take([1, 3, 4])
+    triples = Batch(ids, ids.take([1, 2, 0]), ids.take([2, 0, 1]))
     texts = (ids, triples.augmented, triples.negative) if labelled else (ids, ids)
     views = [slow_vectors(exact_model, head, prefixes, ends, t, readout) for t in texts]
     expected = slow_reference.info_nce(TEMPERATURE, *views)
