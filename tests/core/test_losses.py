@@ -165,3 +165,18 @@ def test_a_rows_own_positive_is_not_its_hardest_negative():
     one = torch.eye(4)[:3]
     negative = torch.eye(4)[3:].expand(3, -1)
     assert energy_hinge(one, one, negative, margin=0.5).item() == 0.0
+
+
+def test_the_hinge_has_the_hardest_of_other_positives_and_all_negatives():
+    """PromCSE's own test has each text as a positive and as a negative."""
+    anchor, positive, negative = torch.randn(3, B, D, generator=torch.Generator().manual_seed(0))
+    anchor, first, total = anchor[2:5], 2, 0.0
+    found = set()
+    for row, own in enumerate(anchor, first):
+        far = [torch.cosine_similarity(own, v, dim=0).item() for v in (*positive, *negative)]
+        hardest = max((c, n >= B) for n, c in enumerate(far) if n != row)
+        found.add(hardest[1])
+        total += max(0.0, 0.9 + hardest[0] - far[row]) / 3
+    assert found == {True, False}, "premise: a negative is the hardest, and another positive"
+    loss = energy_hinge(anchor, positive, negative, margin=0.9, first=first)
+    assert loss.item() == pytest.approx(total)
