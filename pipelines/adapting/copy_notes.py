@@ -1,4 +1,4 @@
-"""A note on test documents of which another version is trained on.
+"""A note on test documents if training sees another version of many of them.
 
 A copy with some words changed is another document to `prepare`. Trained on it, a candidate finds
 the held-out one better than any new document.
@@ -59,16 +59,15 @@ def copied_documents(corpus: Corpus, encoder: str) -> tuple[int, int]:
     texts = [f"{held_out.queries[n]} {held_out.targets[held_out.rows[n]]}" for n in first]
     asked = np.unique(_pairs(load_tokenizer(encoder)(texts, None), np.arange(len(texts))), axis=0)
     grams = np.bincount(asked[:, 1], minlength=len(texts))
-    _, run, times = np.unique(asked[:, 0], return_inverse=True, return_counts=True)
-    asked = asked[times[run] < MANY]
+    runs, times = np.unique(asked[:, 0], return_counts=True)
+    few = np.flatnonzero(times < MANY)
+    runs, owners = runs[few], Ragged.from_lengths(asked[:, 1], times).take(few)
     shared = [np.empty((0, 3), np.int64)]
     for pairs in _corpus_pairs(corpus):
-        begin = np.searchsorted(asked[:, 0], pairs[:, 0], "left")
-        end = np.searchsorted(asked[:, 0], pairs[:, 0], "right")
-        times = end - begin
-        place = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times - begin, times)
-        found = [asked[place, 1], *np.repeat(pairs, times, axis=0).T[::-1]]
-        shared.append(np.unique(np.stack(found, axis=1), axis=0))  # test, trained on, run
+        pairs = pairs[np.isin(pairs[:, 0], runs)]
+        found = owners.take(np.searchsorted(runs, pairs[:, 0]))
+        rows = [found.flat[:, None], np.repeat(pairs[:, ::-1], found.lengths, axis=0)]
+        shared.append(np.unique(np.hstack(rows), axis=0))  # test, trained on, run
     distinct = np.unique(np.concatenate(shared), axis=0)
     both, counts = np.unique(distinct[:, :2], axis=0, return_counts=True)
     enough = SAME * np.maximum(grams, LEAST_GRAMS)
