@@ -131,9 +131,9 @@ def share_interval(values: np.ndarray, groups: int) -> Interval:
     """Return the interval, within 0 to 100, of a mean of values from 0 to 1, by (R,) resamples.
 
     If all values are 0, or all are 1, so are those of every resample, though a few values say
-    little. Then the other end is that of Clopper and Pearson (1934): the share of which so many
-    groups would all be alike with a probability of 2.5 %. Without this, the intervals of 20 values
-    leave out a true share of 95 % in 36 % of all samples.
+    little. Then the other end is Clopper and Pearson's (1934): the true share with which this many
+    groups all give the same value in 2.5 % of all samples. Without this, the intervals of 20
+    values leave out a true share of 95 % in 36 % of all samples.
     """
     ends = interval(values.clip(0, 100))
     if groups < LEAST_GROUPS or ends.low < ends.high or ends.low not in (0.0, 100.0):
