@@ -16,22 +16,18 @@ import regex
 from pipelines.reading.line_reader import MOST_LINE_BYTES
 
 # A line that begins a text: a Markdown heading, an item of a list or a row of a table.
-_BEGIN = r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)"
-_BEGINS, _BEGINS_TEXT = re.compile(_BEGIN.encode("utf-8")), re.compile(_BEGIN)
-_HEADING = r"\s*#{1,6}\s"
-_IS_HEADING, _IS_HEADING_TEXT = re.compile(_HEADING.encode()), re.compile(_HEADING)
+_BEGINS = re.compile(r"\s*(?:(?:#{1,6}|[-*+]|•|\d{1,3}[.)])\s|\|)")
+_HEADING = re.compile(r"\s*#{1,6}\s")
 # A blank line, or one that underlines a heading, fences code (```python), separates the rows of a
 # table or is a horizontal rule.
-_RULE = (
+_RULE = re.compile(
     r"\s*+(?:([-=~^_*+#.:\"'`])\1\1(?:\1|\s)*"
     r"|(?:`{3,}|~{3,})\s*[^\s`~]+\s*"
     r"|(?=[^|+]*[|+])(?=.*(?:--|==))[-=:|+\s]+)?$"
 )
-_IS_RULE, _IS_RULE_TEXT = re.compile(_RULE.encode()), re.compile(_RULE)
 # The marks of a quoted line in mail and Markdown, and whether a number follows them. ">>>" is the
 # prompt of Python.
-_QUOTE = r"\s*+(>>?(?:\s+>>?)*)(?:\s+|$)(?=(\d?))"
-_IS_QUOTE, _IS_QUOTE_TEXT = re.compile(_QUOTE.encode()), re.compile(_QUOTE)
+_QUOTE = re.compile(r"\s*+(>>?(?:\s+>>?)*)(?:\s+|$)(?=(\d?))")
 # Line breaks that no blank replaces: those between Chinese or Japanese characters, also beside
 # dashes, dots and quotes that other scripts have too, and those in divided words, with the hyphen.
 # "-" stays, because some words are always written with it.
@@ -56,29 +52,49 @@ LEAST_ENDS = 0.2
 
 
 def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield the texts that the lines of a file form, each with what follows its first line. The
-    marks of quoted lines are left out.
+    """Yield the texts that the lines of a file form, as UTF-8, each with what follows its first
+    line. The marks of quoted lines are left out.
 
     rows: (line, ...), a line None if it is too long, which makes its text None. So does a text that
     is too long in all.
     """
-    held: list[bytes] = []
+    decoded = (
+        (None if line is None else line.decode("utf-8", "surrogateescape"), *rest)
+        for line, *rest in rows
+    )
+    for text, *rest in _texts(decoded):
+        yield None if text is None else text.encode("utf-8", "surrogateescape"), *rest
+
+
+def paragraphs_of(text: str) -> str:
+    """Return a text with a line for each paragraph, heading, list item and table row, in which
+    white space is folded, without the marks of quoted lines."""
+    if "\n" not in text and "\r" not in text:
+        return " ".join(text.split())
+    lines = zip(re.split(r"\r\n?|\n", text), strict=True)
+    return "\n".join(" ".join(paragraph.split()) for (paragraph,) in _texts(lines))
+
+
+def _texts(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the texts of lines, as `unwrapped` does."""
+    held: list[str] = []
     rest: tuple[Any, ...] = ()
     size, depth, is_heading = 0, 0, False
     for row, *others in rows:
         line, outer = row, depth
         if row is not None:
-            marks, depth = _quotation(_IS_QUOTE.match(row), outer, size > 0)
+            is_open = size > 0 and not is_heading
+            marks, depth = _quotation(_QUOTE.match(row), outer, is_open)
             line = row[marks:]
-        blank = line is not None and _IS_RULE.match(line) is not None
-        if size and (blank or is_heading or depth != outer or _BEGINS.match(line or b"")):
+        blank = line is not None and _RULE.match(line) is not None
+        if size and (blank or is_heading or depth != outer or _BEGINS.match(line or "")):
             yield _joined(held, size), *rest
             held, size = [], 0
         if blank:
             continue
         if not size:
             rest = tuple(others)
-        is_heading = _IS_HEADING.match(line or b"") is not None
+        is_heading = _HEADING.match(line or "") is not None
         size += 1 + (MOST_LINE_BYTES if line is None else len(line))
         if size <= MOST_LINE_BYTES:
             held.append(line)
@@ -88,7 +104,7 @@ def unwrapped(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield _joined(held, size), *rest
 
 
-def _quotation(marks: re.Match[Any] | None, outer: int, is_open: bool) -> tuple[int, int]:
+def _quotation(marks: re.Match[str] | None, outer: int, is_open: bool) -> tuple[int, int]:
     """Return the length of the marks before a quoted line, and their number.
 
     outer: the number before the line above. is_open: whether that line may go on in this one. Then
@@ -99,36 +115,11 @@ def _quotation(marks: re.Match[Any] | None, outer: int, is_open: bool) -> tuple[
     return marks.end(), marks[1].count(marks[1][:1])
 
 
-def _joined(lines: list[bytes], size: int) -> bytes | None:
+def _joined(lines: list[str], size: int) -> str | None:
     if size > MOST_LINE_BYTES:
         return None
-    decoded = (line.decode("utf-8", "surrogateescape").strip() for line in lines)
-    return _without_breaks(decoded).encode("utf-8", "surrogateescape")
-
-
-def _without_breaks(lines: Iterable[str]) -> str:
-    joined: str = _NO_BLANK.sub("", "\n".join(lines))
+    joined: str = _NO_BLANK.sub("", "\n".join(map(str.strip, lines)))
     return joined.replace("\n", " ")
-
-
-def paragraphs_of(text: str) -> str:
-    """Return a text with a line for each paragraph, heading, list item and table row, in which
-    white space is folded, without the marks of quoted lines."""
-    if "\n" not in text and "\r" not in text:
-        return " ".join(text.split())
-    paragraphs: list[list[str]] = []
-    is_open, depth = False, 0
-    for row in map(str.strip, re.split(r"\r\n?|\n", text)):
-        outer = depth
-        marks, depth = _quotation(_IS_QUOTE_TEXT.match(row), outer, is_open)
-        line = row[marks:]
-        blank = _IS_RULE_TEXT.match(line) is not None
-        if is_open and not blank and depth == outer and not _BEGINS_TEXT.match(line):
-            paragraphs[-1].append(line)
-        elif not blank:
-            paragraphs.append([line])
-        is_open = not blank and not _IS_HEADING_TEXT.match(line)
-    return "\n".join(" ".join(_without_breaks(lines).split()) for lines in paragraphs)
 
 
 def looks_wrapped(head: bytes) -> bool:
