@@ -38,7 +38,7 @@ def mark_first(
         flags[first] = duplicates.KEPT
         left += len(first)
         many += dropped
-    duplicates.flush(flags)
+    flags.flush()
     return left, many
 
 
@@ -114,7 +114,7 @@ def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
         shard_file(scratch, shard, "places"), PLACE, stop - start, offset=start * PLACE.itemsize
     )
     sizes, offsets = shard_file(scratch, shard, "sizes"), shard_file(scratch, shard, "offsets")
-    if sizes.is_file() and sizes.stat().st_size:
+    if sizes.is_file():
         documents = np.memmap(sizes, np.int64, "r").reshape(2, -1)[0]
         index = np.searchsorted(documents, places["document"])
         places["position"] += np.memmap(offsets, np.int64, "r")[index].astype(np.int32)

@@ -34,7 +34,7 @@ def mark_first(files: Sequence[Path], keep: Path, scratch: Path) -> int:
         _, first = np.unique(records[:, 0], return_index=True)
         flags[np.sort(records[first, 1])] = KEPT
         left += len(first)
-    flush(flags)
+    flags.flush()
     return left
 
 
@@ -54,8 +54,6 @@ def keep_sample(
     keys: returns (position of the first row, the ids or documents of some rows) over all rows.
     Returns the number of rows that stay.
     """
-    if not keep.stat().st_size:
-        return 0
     flags = np.memmap(keep, np.uint8, "r+")
     records = (
         count_keys(sample_order(some[flags[start : start + len(some)] == KEPT]))
@@ -87,12 +85,6 @@ def sample_order(ids: np.ndarray) -> np.ndarray:
     return order
 
 
-def flush(flags: np.ndarray) -> None:
-    """Write a memory-mapped array to its file, which workers on other nodes read."""
-    if isinstance(flags, np.memmap):
-        flags.flush()
-
-
 def chunks(files: Sequence[Path], kind: Any = np.int64) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (position of the first row, up to CHUNK_ROWS rows) over all files of a numpy type."""
     start = 0
@@ -103,18 +95,17 @@ def chunks(files: Sequence[Path], kind: Any = np.int64) -> Iterator[tuple[int, n
                 start += len(rows)
 
 
-def create(keep: Path, rows: int) -> np.ndarray:
-    """Create a file of `rows` zero bytes and return it mapped for writing.
+def create(keep: Path, rows: int) -> np.memmap:
+    """Create a file of `rows` > 0 zero bytes and return it mapped for writing.
 
     Raises OSError if the disk is too full: writing to the map would then kill the process.
     """
     with keep.open("wb") as file:
-        if rows and hasattr(os, "posix_fallocate"):
+        if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, rows)
         else:  # macOS has no such call
             file.write(bytes(rows))
-    flags: np.ndarray = np.memmap(keep, np.uint8, "r+") if rows else np.empty(0, np.uint8)
-    return flags
+    return np.memmap(keep, np.uint8, "r+")
 
 
 def read_flags(keep: Path, start: int, stop: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.preparing.buckets import ID_BITS, buckets
-from pipelines.preparing.duplicates import CHUNK_ROWS, flush
+from pipelines.preparing.duplicates import CHUNK_ROWS
 
 GRAM, HASHES = 5, 128
 # The first MOST_LETTERS letters of a text are compared; TOGETHER rows are hashed at a time.
@@ -108,17 +108,13 @@ class NearDuplicates:
     """The search over all shards. ids, near: files by shard. keep: file with a byte per row."""
 
     def __init__(
-        self,
-        ids: Sequence[Path],
-        near: Sequence[Path],
-        keep: Path,
-        similarity: float,
+        self, ids: Sequence[Path], near: Sequence[Path], keep: Path, similarity: float
     ) -> None:
         self._ids, self._near, self._similarity = ids, near, similarity
         self._rows = band_rows(similarity)
         sizes = [path.stat().st_size // 8 for path in ids]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        self._flags = np.memmap(keep, np.uint8, "r+") if sum(sizes) else np.empty(0, np.uint8)
+        self._flags = np.memmap(keep, np.uint8, "r+")
 
     def drop(self, scratch: Path) -> int:
         """Drop all rows except the smallest id of each cluster, and return their number."""
@@ -138,7 +134,7 @@ class NearDuplicates:
         _, first = np.unique(label[smallest_first], return_index=True)
         dropped = np.delete(rows, smallest_first[first])
         self._flags[dropped] = 0
-        flush(self._flags)
+        self._flags.flush()
         return len(dropped)
 
     def _edges(self, band: int, scratch: Path) -> np.ndarray:

@@ -81,8 +81,9 @@ class Placing:
 
     def write_sizes(self, scratch: Path, number: int) -> None:
         """Write the number of sentences of each document in the shard, if documents span shards."""
-        if self._plan.documents != FILE and self._plan.document_column is None:
+        span_shards = self._plan.documents == FILE or self._plan.document_column is not None
+        if not (span_shards and self._sizes):
             return
-        sizes = np.array(sorted(self._sizes.items()), np.int64).reshape(-1, 2)
+        sizes = np.array(sorted(self._sizes.items()), np.int64)
         with atomic_file(shard_file(scratch, number, "sizes"), scratch) as partial:
             partial.write_bytes(np.ascontiguousarray(sizes.T).tobytes())
