@@ -7,9 +7,9 @@ file marks the part as done. Files are read one row group at a time, so a shard 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,33 +61,27 @@ def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.Rec
         first = last
 
 
-def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
+def write_row_groups(tables: Iterator[pa.Table], path: Path) -> None:
     """Write tables of one schema (at least one) to one file, in row groups of PIECE_ROWS rows.
 
     A row group has fewer rows if they take more than GROUP_BYTES. Small tables are concatenated.
     """
+    first = next(tables)
     held: list[pa.Table] = []
     rows = size = 0  # of `held`, which has a table for each of many small files
-    with ExitStack() as stack:
-        writer = None
-        for table in tables:
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        for table in chain([first], tables):
             held.append(table)
             rows, size = rows + len(table), size + table.nbytes
             if rows >= PIECE_ROWS or size >= GROUP_BYTES:
-                writer = writer or stack.enter_context(_part_writer(path, table.schema))
                 whole = pa.concat_tables(held)
                 full = rows - rows % PIECE_ROWS or rows
                 writer.write_table(whole.slice(0, full), PIECE_ROWS)
-                held = [whole.slice(full)]
-                rows, size = rows - full, held[0].nbytes
-        rest = pa.concat_tables(held)
-        if writer is None or len(rest):
-            writer = writer or stack.enter_context(_part_writer(path, rest.schema))
-            writer.write_table(rest, PIECE_ROWS)
-
-
-def _part_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd")
+                rest = whole.slice(full)
+                held = [rest] if len(rest) else []
+                rows, size = len(rest), rest.nbytes
+        if held:
+            writer.write_table(pa.concat_tables(held), PIECE_ROWS)
 
 
 @dataclass(frozen=True)
