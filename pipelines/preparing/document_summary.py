@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.errors import UserError
@@ -15,20 +14,12 @@ from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.storage.resumable_output import ResumableOutput
 
 
-@dataclass(frozen=True)
-class DocumentSummary:
-    """sizes: number of documents with 1, 2, ... sentences. entries: keys of the manifest."""
-
-    entries: dict[str, Any] = field(default_factory=dict)
-    sizes: Counter[int] = field(default_factory=Counter)
-    warnings: list[str] = field(default_factory=list)
-
-
 def finish_documents(
     options: PrepareOptions, counts: Counter[str], work: ResumableOutput
-) -> DocumentSummary:
-    """Write the held-out file if rows were held out, and return the counts of the documents.
+) -> tuple[dict[str, Any], Counter[int], list[str]]:
+    """Write the held-out file if rows were held out.
 
+    Returns entries of the manifest, the number of documents with 1, 2, ... sentences, and warnings.
     counts: of all rows. Raises UserError if no document has two sentences.
     """
     entries: dict[str, Any] = {}
@@ -39,7 +30,7 @@ def finish_documents(
             held_out, queries = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
         entries["held_out"] = held_out
     if options.documents is None:
-        return DocumentSummary(entries)
+        return entries, Counter(), []
     sizes = document_sizes(part_files(work.output), work.scratch)
     repeated = many_documents_warning(counts)
     if max(sizes) < 2:
@@ -55,4 +46,4 @@ def finish_documents(
         "held_out": held_out,
         **({"queries": queries} if options.queries else {}),
     }
-    return DocumentSummary(entries, sizes, [*giant_warning(sizes), *repeated])
+    return entries, sizes, [*giant_warning(sizes), *repeated]

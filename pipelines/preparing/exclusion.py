@@ -13,7 +13,6 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -36,32 +35,17 @@ REFUSED = (".jsonl", ".ndjson", ".json", ".parquet")
 _NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+|\p{Script=Inherited}+")
 
 
-@dataclass(frozen=True)
-class Exclusion:
-    """The keys (see `key`) of the excluded sentences."""
-
-    keys: frozenset[bytes] = frozenset()
-
-    def hits(self, texts: Sequence[str]) -> set[bytes]:
-        """Return the keys of a row's excluded texts."""
-        return {k for k in map(key, texts) if k in self.keys}
-
-    @property
-    def digest(self) -> str:
-        """A short hash that identifies the set of keys."""
-        return hashlib.sha256(b"".join(sorted(self.keys))).hexdigest()[:16]
-
-
 def not_excluded(
-    columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
+    columns: list[list[str]], excluded: frozenset[bytes], counts: Counter[str]
 ) -> list[bool]:
-    """Return for each row whether none of its texts is excluded. columns: lists of texts.
+    """Return for each row whether none of its texts is excluded.
 
-    The other rows are counted as dropped, and each excluded sentence by its key under HIT.
+    columns: lists of texts. excluded: keys of sentences (see `key`). The other rows are counted as
+    dropped, and each excluded sentence by its key under HIT.
     """
     stays = []
     for row in zip(*columns, strict=True):
-        if hits := exclusion.hits(row):
+        if hits := excluded.intersection(filter(None, map(key, row))):
             counts["dropped.excluded"] += 1
             counts.update(f"{HIT}{k.hex()}" for k in hits)
         stays.append(not hits)
@@ -78,8 +62,8 @@ def key(text: str) -> bytes | None:
 
 def read_exclusion(
     inputs: Sequence[str], delimiter: str | None = None, encoding: str | None = None
-) -> Exclusion:
-    """Return the exclusion of the sentences in files and folders; UserError if there are none.
+) -> frozenset[bytes]:
+    """Return the keys of the sentences in files and folders; UserError if one has none.
 
     delimiter: a further one at which `_cells` splits csv files. encoding: of the files that are not
     UTF-8.
@@ -92,7 +76,7 @@ def read_exclusion(
         if not found:
             raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found
-    return Exclusion(frozenset(keys))
+    return frozenset(keys)
 
 
 def _files(item: str) -> list[Path]:

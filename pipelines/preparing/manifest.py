@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.driver import FirstPass
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
@@ -42,10 +41,13 @@ def corpus_manifest(
     job: CorpusJob,
     first_pass: FirstPass,
     counts: Counter[str],
-    documents: DocumentSummary,
+    documents: Mapping[str, Any],
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the manifest: the counts of all rows by outcome, and the corpus's source."""
+    """Return the manifest: the counts of all rows by outcome, and the corpus's source.
+
+    documents: the entries about documents.
+    """
     options, plan = job.options, job.plan
     hits = sum(key.startswith(HIT) for key in counts)
     return {
@@ -58,7 +60,7 @@ def corpus_manifest(
         "dropped": with_prefix(counts, DROPPED),
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
-        **documents.entries,
+        **documents,
         **({"warnings": list(warnings)} if warnings else {}),
         "truncated": counts["truncated"],
         "tokens": counts["tokens"],
@@ -77,7 +79,7 @@ def corpus_manifest(
             "sample": options.sample,
             "near_duplicates": options.near_duplicates,
             "exclude": sorted(set(options.exclude)),
-            "exclude_sentences": len(job.rules.exclusion.keys),
+            "exclude_sentences": len(job.rules.excluded),
             **({"query": options.query} if options.hold_out else {}),
             "cleaning": cleaning(options.clean),
         },

@@ -91,7 +91,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     if options.documents:
         check_documents(plan, options.clean.split is not None)
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
-    exclusion = read_exclusion(options.exclude, options.delimiter, plan.encoding)
+    excluded = read_exclusion(options.exclude, options.delimiter, plan.encoding)
     tokenizer = load_tokenizer(options.encoder)
     check_max_length(options.max_length, options.encoder)
     bounds, early, hold_out = options.clean, None, options.hold_out is not None
@@ -99,7 +99,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     chooses = options.documents or hold_out or options.sample or near is not None
     if chooses and (bounds.min_tokens or bounds.max_tokens):
         early = EarlyBounds(tokenizer.json, bounds)
-    rules = Rules(options.on_invalid, cleaner, exclusion, near, hold_out, early)
+    rules = Rules(options.on_invalid, cleaner, excluded, near, hold_out, early)
     return CorpusJob(options, plan, rules, tokenizer)
 
 
@@ -120,7 +120,7 @@ def _record(job: CorpusJob) -> dict[str, Any]:
             "clean": vars(options.clean),
         },
         "tokenizer": job.tokenizer.hash,
-        "excluded": job.rules.exclusion.digest,
+        "excluded": hashlib.sha256(b"".join(sorted(job.rules.excluded))).hexdigest()[:16],
         "files": job.stamps,
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "part_rows": [driver.PART_ROWS, driver.UNIT_ROWS, PIECE_ROWS],
@@ -179,12 +179,12 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
     _require_rows(counts["rows"], counts)
     warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
-    documents = finish_documents(options, counts, work)
-    warnings += say_warnings(documents.warnings)
-    manifest = corpus_manifest(job, first_pass, counts, documents, warnings)
+    entries, sizes, notes = finish_documents(options, counts, work)
+    warnings += say_warnings(notes)
+    manifest = corpus_manifest(job, first_pass, counts, entries, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
-    write_corpus_report(work.output / REPORT_FILE, manifest, lengths, documents.sizes)
+    write_corpus_report(work.output / REPORT_FILE, manifest, lengths, sizes)
     return manifest
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.cleaner import Cleaner
-from pipelines.preparing.exclusion import Exclusion, not_excluded
+from pipelines.preparing.exclusion import not_excluded
 from pipelines.preparing.placing import Placing
 from pipelines.preparing.scratch_files import CHANGED, DROPPED, scratch_writer, shard_file
 from pipelines.preparing.token_bounds import EarlyBounds
@@ -32,11 +32,14 @@ from pipelines.storage.resumable_output import write_json_atomic
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules that decide which rows of a shard stay. words: whether to count their words."""
+    """The rules that decide which rows of a shard stay.
+
+    excluded: keys of the excluded sentences. words: whether to count the words of rows.
+    """
 
     on_invalid: str
     cleaner: Cleaner
-    exclusion: Exclusion
+    excluded: frozenset[bytes]
     near_duplicates: float | None
     words: bool = False
     early_bounds: EarlyBounds | None = None
@@ -86,8 +89,8 @@ class ReadShard:
         counts.update({f"{DROPPED}{reason}": n for reason, n in cleaned.dropped.items()})
         counts.update({f"{CHANGED}{step}": n for step, n in cleaned.changed.items()})
         columns, places = cleaned.columns, placing(piece, cleaned) if placing else None
-        if self.rules.exclusion.keys:
-            stays = np.flatnonzero(not_excluded(columns, self.rules.exclusion, counts))
+        if self.rules.excluded:
+            stays = np.flatnonzero(not_excluded(columns, self.rules.excluded, counts))
             columns, places = _taken(columns, places, stays)
         if self.rules.early_bounds:
             stays = self.rules.early_bounds.rows(columns, counts)

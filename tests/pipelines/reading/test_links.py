@@ -46,5 +46,5 @@ def test_a_link_that_is_named_is_followed_and_links_alone_are_refused(folder, tm
 
 
 def test_links_in_a_folder_to_exclude_are_not_followed(folder, capsys):
-    assert read_exclusion([str(folder)]).keys == {key("an own sentence")}
+    assert read_exclusion([str(folder)]) == {key("an own sentence")}
     assert "2 links in --exclude" in capsys.readouterr().err

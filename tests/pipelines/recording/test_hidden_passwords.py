@@ -18,7 +18,6 @@ from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
 from pipelines.embedding.manifest import manifest as embeddings_manifest
 from pipelines.embedding.options import EmbedOptions
-from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.data_folder import REFUSED_FILE
@@ -151,11 +150,11 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
     plan = ReadPlan([], [], 0, "text")
-    rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
+    rules = SimpleNamespace(excluded=())
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
     ledger = SimpleNamespace(counts=Counter(), skipped={}, precisions=set())
-    job, none = CorpusJob(options, plan, rules, tokenizer), DocumentSummary()
-    corpus = corpus_manifest(job, None, Counter(), none)
+    job = CorpusJob(options, plan, rules, tokenizer)
+    corpus = corpus_manifest(job, None, Counter(), {})
     vectors = embeddings_manifest(EmbedOptions("model", (address,)), plan, {}, ledger)
     for made, inputs in ((corpus, corpus["source"]["inputs"]), (vectors, vectors["inputs"])):
         check_hidden(tmp_path, json.dumps(made))
