@@ -106,15 +106,10 @@ def check_input(options: PrepareOptions) -> CorpusJob:
 def _record(job: CorpusJob) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
     options = job.options
-    # Options that are newer than some unfinished jobs are named only where they are given.
-    newer = {"encoding", "delimiter", "limit", "documents"}
-    newer |= {"hold_out", "hold_out_fewer", "query", "queries", "wrapped", "labelled"}
-    unset = (None, False, 0, "any")
-    given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {
         "job": "prepare",
         "options": {
-            **given,
+            **vars(options),
             "inputs": sorted(set(options.inputs)),
             "exclude": sorted(set(options.exclude)),
             "clean": vars(options.clean),
