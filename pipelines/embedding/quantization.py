@@ -141,22 +141,12 @@ def in_order(parts: Sequence[StoredRows]) -> StoredRows:
     order = np.argsort(rows)
     return StoredRows(
         rows[order],
-        _merged([part.stored for part in parts], order),
+        np.concatenate([part.stored for part in parts])[order],
         pa.concat_arrays([part.passages for part in parts]).take(order),
         np.concatenate([part.scales for part in parts])[order],
         np.concatenate([part.long for part in parts])[order],
         sum(part.duplicates for part in parts),
     )
-
-
-def _merged(vectors: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
-    """Return np.concatenate(vectors)[order], of (M, D) arrays, without its first copy."""
-    merged = np.empty((len(order), vectors[0].shape[1]), vectors[0].dtype)
-    ends = np.cumsum([len(part) for part in vectors])
-    places = np.split(np.argsort(order), ends[:-1])
-    for part, mine in zip(vectors, places, strict=True):
-        merged[mine] = part
-    return merged
 
 
 def shorten(vectors: np.ndarray, dimensions: int, normalize: bool) -> np.ndarray:
