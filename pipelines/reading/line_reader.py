@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.reading.encodings import MARK, as_utf8, check_encoding
+from pipelines.reading.encodings import MARK, as_utf8
 from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
@@ -24,8 +25,9 @@ def file_lines(
     start, stop: offsets in bytes (stop 0: the end). encoding: the file's encoding, None for UTF-8.
     A byte order mark is removed.
     """
-    blocks = _blocks(name, start, stop, encoding)
-    return lines(_without_mark(as_utf8(blocks, encoding)) if encoding else blocks)
+    blocks = _blocks(name, start, stop)
+    blocks = as_utf8(blocks, encoding) if encoding else blocks
+    return lines(blocks if start else _without_mark(blocks))
 
 
 def _without_mark(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -34,24 +36,14 @@ def _without_mark(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield block if number else block.removeprefix(MARK)
 
 
-def _blocks(name: str, start: int, stop: int, encoding: str | None) -> Iterator[bytes]:
+def _blocks(name: str, start: int, stop: int) -> Iterator[bytes]:
     with open_stream(name) as file:
         if start:
             file.seek(start)
-        left = stop - start if stop else None
-        first = start == 0
-        while block := _read(file, left):
-            if left is not None:
-                left -= len(block)
-            if first:
-                check_encoding(name, block, encoding)
-                block = block if encoding else block.removeprefix(MARK)
-                first = False
+        left = (stop or sys.maxsize) - start
+        while block := bytes(file.read(min(left, BLOCK_BYTES))):
+            left -= len(block)
             yield block
-
-
-def _read(file: Any, left: int | None) -> bytes:
-    return bytes(file.read(BLOCK_BYTES if left is None else min(left, BLOCK_BYTES)))
 
 
 def lines(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
