@@ -23,8 +23,8 @@ def whole_files(plan: ReadPlan, limit: int | None = None) -> ReadPlan:
     """Return the plan in which each of the first `limit` files is one text, with its path for an
     id. UserError for input that is not files. plan: with documents "file"."""
     check_files(plan)
-    for names in (plan.found.wrapped, plan.found.carriage_returns):
-        names.clear()  # where a line ends does not matter
+    for what in ("wrapped", "carriage_returns"):  # where a line ends does not matter
+        plan.found.files[what].clear()
     files = plan.files[:limit]
     shards = {path: list(one) for path, one in groupby(plan.shards, attrgetter("path"))}
     return replace(

@@ -55,6 +55,19 @@ _ADVICE = {
     "too_long": "have more than 1,000,000 characters: divide them into shorter texts",
     "invalid_encoding": "are invalid in the given encoding: give another --encoding",
 }
+# What files hold, by the keys of Found.files, and what to do about it.
+_FOUND = {
+    "markup": "HTML tags, which become part of the texts: --clean markup of prepare, adapt and "
+    "embed removes them",
+    "json": "JSON, whose names and brackets become part of the texts: rename it to .jsonl if each "
+    "line is an object, and else convert it ('Other formats' in docs/settings.md)",
+    "wrapped": "lines that end within a sentence, and each is read as a text: --wrapped of "
+    "prepare, adapt and embed joins them",
+    "carriage_returns": "carriage returns and no line feeds, so that each file is read as one "
+    "line: convert them, for example with `tr '\\r' '\\n'`",
+    "utf8": "text that looks like UTF-8, and --encoding is {encoding}: leave --encoding out if "
+    "letters come out wrong",
+}
 
 
 def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
@@ -176,33 +189,11 @@ def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
 
     cleaned: whether the job removes markup.
     """
-    notes = []
-    if plan.found.markup and not cleaned:
-        notes.append(
-            f"input {_files(plan.found.markup)} HTML tags, which become part of the texts: --clean "
-            "markup of prepare, adapt and embed removes them"
-        )
-    if plan.found.json:
-        notes.append(
-            f"input {_files(plan.found.json)} JSON, whose names and brackets become part of the "
-            "texts: rename it to .jsonl if each line is an object, and else convert it ('Other "
-            "formats' in docs/settings.md)"
-        )
-    if plan.found.wrapped:
-        notes.append(
-            f"input {_files(plan.found.wrapped)} lines that end within a sentence, and each is "
-            "read as a text: --wrapped of prepare, adapt and embed joins them"
-        )
-    if plan.found.carriage_returns:
-        notes.append(
-            f"input {_files(plan.found.carriage_returns)} carriage returns and no line feeds, so "
-            "that each file is read as one line: convert them, for example with `tr '\\r' '\\n'`"
-        )
-    if plan.found.utf8:
-        notes.append(
-            f"input {_files(plan.found.utf8)} text that looks like UTF-8, and --encoding is "
-            f"{plan.encoding}: leave --encoding out if letters come out wrong"
-        )
+    notes = [
+        f"input {_files(plan.found.files[what])} {note.format(encoding=plan.encoding)}"
+        for what, note in _FOUND.items()
+        if plan.found.files[what] and not (cleaned and what == "markup")
+    ]
     if examples := {name: id for name, id in plan.found.text_ids.items() if id}:
         notes.append(
             f"input {_files(list(examples))} ids in column {plan.id_column!r} that are not plain "

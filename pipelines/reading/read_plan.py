@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,18 +51,12 @@ class Shard:
 class Found:
     """Names of files with findings from splitting them.
 
-    markup: files with HTML tags. json: txt files that begin with JSON. utf8: files that look like
-    UTF-8 though another encoding is given. wrapped: txt files whose lines look wrapped.
-    carriage_returns: txt files with carriage returns and no line feeds. text_ids: files whose ids
-    are text, each with an example ("" if the column's type is text). types: the types of the column
-    `id` and of the passed-through columns of each Parquet file and data set.
+    files: by what the user may not want of them, a key of lost_rows._FOUND. text_ids: files whose
+    ids are text, each with an example ("" if the column's type is text). types: the types of the
+    column `id` and of the passed-through columns of each Parquet file and data set.
     """
 
-    markup: list[str] = field(default_factory=list)
-    json: list[str] = field(default_factory=list)
-    utf8: list[str] = field(default_factory=list)
-    wrapped: list[str] = field(default_factory=list)
-    carriage_returns: list[str] = field(default_factory=list)
+    files: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     text_ids: dict[str, str] = field(default_factory=dict)
     types: dict[str, dict[str, Any]] = field(default_factory=dict)
 

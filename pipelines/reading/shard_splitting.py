@@ -81,16 +81,16 @@ def _text_shards(
     head = _head(name)
     check_content(name, head)
     check_encoding(name, head, plan.encoding)
-    if has_markup(head):
-        plan.found.markup.append(name)
-    if kind == "txt" and begins_with_json(head):
-        plan.found.json.append(name)
-    if kind == "txt" and not plan.wrapped and looks_wrapped(head):
-        plan.found.wrapped.append(name)
-    if kind == "txt" and b"\r" in head.strip() and b"\n" not in head:
-        plan.found.carriage_returns.append(name)
-    if looks_like_utf8(head, plan.encoding):
-        plan.found.utf8.append(name)
+    is_txt = kind == "txt"
+    found = {
+        "markup": has_markup(head),
+        "json": is_txt and begins_with_json(head),
+        "wrapped": is_txt and not plan.wrapped and looks_wrapped(head),
+        "carriage_returns": is_txt and b"\r" in head.strip() and b"\n" not in head,
+        "utf8": looks_like_utf8(head, plan.encoding),
+    }
+    for what in filter(found.get, found):
+        plan.found.files[what].append(name)
     if kind in DELIMITERS:
         check_columns(name, plan, header(name, plan.delimiter_of(kind), plan.encoding))
     elif kind == "jsonl":

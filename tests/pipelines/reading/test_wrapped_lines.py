@@ -206,8 +206,8 @@ WRAPPED = "\n\n".join(textwrap.fill(" ".join(SENTENCES), 50) for _ in range(3))
 def test_wrapped_lines_are_noticed(tmp_path, content, found):
     (tmp_path / "a.txt").write_bytes(content.encode())
     made = plan([str(tmp_path / "a.txt")])
-    assert made.found.wrapped == ([str(tmp_path / "a.txt")] if found else [])
-    assert plan([str(tmp_path / "a.txt")], wrapped=True).found.wrapped == []
+    assert made.found.files["wrapped"] == ([str(tmp_path / "a.txt")] if found else [])
+    assert plan([str(tmp_path / "a.txt")], wrapped=True).found.files["wrapped"] == []
 
 
 @pytest.mark.usefixtures("unrecorded")
