@@ -37,12 +37,6 @@ _Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class _Corpus(BaseModel, strict=True):
     rows: _Rows
     columns: Annotated[list[str], AfterValidator(_first_columns)] = []
-    max_length: _Size = 1
-    encoder: _Text = "-"
-    tokenizer_hash: _Text = "-"
-
-
-class _TokenizedCorpus(_Corpus, strict=True):
     max_length: _Size
     encoder: _Text
     tokenizer_hash: _Text
@@ -74,7 +68,6 @@ class _Index(BaseModel, strict=True):
 
 _KINDS: dict[str, tuple[type[BaseModel], str, str]] = {
     "corpus": (_Corpus, "a corpus", "cotbert prepare"),
-    "tokenized corpus": (_TokenizedCorpus, "a corpus", "cotbert prepare"),
     "embeddings": (_Embeddings, "embeddings", "cotbert embed"),
     "index": (_Index, "an index", "cotbert index"),
 }

@@ -94,7 +94,6 @@ class Corpus:
 
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
-        check_manifest(self.path / MANIFEST_FILE, self.manifest, "tokenized corpus")
         if self.manifest["tokenizer_hash"] != tokenizer_hash:
             raise UserError(
                 f"corpus {str(self.path)!r} was tokenized for {self.manifest['encoder']!r}, whose "

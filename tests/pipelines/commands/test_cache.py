@@ -14,6 +14,8 @@ from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
 from pipelines.recipes import RECIPES
 from pipelines.runtime.auth_token import default_path
 
+MANIFEST = {"rows": 7, "max_length": 32, "encoder": "bert", "tokenizer_hash": "0"}
+
 
 @pytest.fixture
 def prepared(tmp_path, monkeypatch):
@@ -24,7 +26,7 @@ def prepared(tmp_path, monkeypatch):
         assert not folder.exists()
         folder.mkdir(parents=True)
         made = {**vars(options), "clean": vars(options.clean)}
-        write_json(folder / "manifest.json", {"rows": 1, "options": made})
+        write_json(folder / "manifest.json", {**MANIFEST, "options": made})
         folders.append(folder)
 
     monkeypatch.setattr(corpus_cache, "prepare", prepare)
@@ -80,7 +82,7 @@ def test_raw_text_without_the_texts_of_a_method_is_not_prepared(text, prepared, 
 
 
 def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder):
-    write_json(tmp_path / "manifest.json", {"rows": 7})
+    write_json(tmp_path / "manifest.json", MANIFEST)
     assert len(open_or_prepare(str(tmp_path), bert_folder, 32)) == 7
     assert prepared == []
 
@@ -102,7 +104,7 @@ def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder
 def test_a_prepared_corpus_is_not_read_in_another_way(
     tmp_path, prepared, bert_folder, given, refused
 ):
-    write_json(tmp_path / "manifest.json", {"rows": 7})
+    write_json(tmp_path / "manifest.json", MANIFEST)
     if refused is None:  # they are those of the labelled texts
         assert len(open_or_prepare(str(tmp_path), bert_folder, 32, **given)) == 7
         return

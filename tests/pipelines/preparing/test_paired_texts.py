@@ -94,7 +94,8 @@ def corpus_of(home: Path, parts, **manifest) -> Corpus:
         pq.write_table(
             table, make_data_folder(home) / f"part-{number:06}.parquet", row_group_size=2
         )
-    write_json(home / "manifest.json", {"rows": sum(map(len, parts)), **manifest})
+    facts = {"max_length": 9, "encoder": "bert", "tokenizer_hash": "0"}
+    write_json(home / "manifest.json", {"rows": sum(map(len, parts)), **facts, **manifest})
     return Corpus.open(home)
 
 
