@@ -24,7 +24,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import read_ledger
-from pipelines.augmenting.methods import METHODS, AugmentJob
+from pipelines.augmenting.methods import AugmentJob, LlmJob, TranslationJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.reading.data_folder import make_data_folder
@@ -48,7 +48,11 @@ def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dic
     output = require_empty(output)
     corpus = open_plain(options.corpus)
     tokenizer = _own_tokenizer(corpus, options.encoder)
-    job = METHODS[options.method.name](options, verbose)
+    job: AugmentJob = (
+        TranslationJob(options.method, options.workers, verbose)
+        if isinstance(options.method, BackTranslation)
+        else LlmJob(options.method)
+    )
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
     inputs = (str(corpus.path), *job.folders)
     with (
@@ -134,24 +138,18 @@ def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
     rows = sum(pq.read_metadata(plan.corpus / name).num_rows for name in plan.names)
-    meter = Meter(rows, before)
-    job.run(plan, unfinished, meter.add)
-    return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh
+    progress = Progress("augment", rows, "row")
+    progress.start_at(before)
+    fresh = 0
 
+    def report(more: int) -> None:
+        nonlocal fresh
+        fresh += more
+        rate = fresh / max(time.monotonic() - progress.started, 1e-9)
+        progress.show(before + fresh, f"{rate:,.1f} rows/s")
 
-class Meter:
-    """Shows how many rows are rewritten; rows of an earlier run do not count for the rate."""
-
-    def __init__(self, rows: int, before: int) -> None:
-        self.fresh, self._before = 0, before
-        self._progress = Progress("augment", rows, "row")
-        self._progress.start_at(before)
-        self._started = time.monotonic()
-
-    def add(self, rows: int) -> None:
-        self.fresh += rows
-        rate = self.fresh / max(time.monotonic() - self._started, 1e-9)
-        self._progress.show(self._before + self.fresh, f"{rate:,.1f} rows/s")
+    job.run(plan, unfinished, report)
+    return _totals([read_counts(plan, name) for name in plan.names]), fresh
 
 
 def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,14 +1,21 @@
-"""Run each method of rewriting over the parts of a corpus."""
+"""Run each method of rewriting over the parts of a corpus.
+
+A job is a method that is ready to run; its constructor raises UserError for anything invalid.
+record: everything that determines the rewrites; a run only continues one with an equal record.
+folders: those that the workers read; none if this process does the work. run: write the named
+parts, and call `report` with numbers of finished rows. manifest_entries: the method's entries of
+manifest and result, from the counts of all parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pipelines.augmenting.back_translation import BackTranslator, Translation, plan_translation
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.llm_options import LlmRewriting
-from pipelines.augmenting.options import AugmentOptions, BackTranslation
+from pipelines.augmenting.options import BackTranslation
 from pipelines.augmenting.parts import PartPlan, Report, augment_part
 from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say
@@ -17,36 +24,20 @@ from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 from pipelines.runtime.worker_resources import has_gpus, worker_pool
 
 
-class AugmentJob(Protocol):
-    """A method that is ready to run. The constructor raises UserError for anything invalid."""
-
-    record: dict[str, Any]
-    """Everything that determines the rewrites; a run only continues one with an equal record."""
-    folders: tuple[str, ...]
-    """The folders that the workers read; none if this process does the work."""
-
-    def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
-        """Write the named parts; call `report` with numbers of finished rows."""
-
-    def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this method's entries of manifest and result. summary: counts of all parts."""
-
-
 class TranslationJob:
     """Back-translation by Ray Data actors that rewrite one part at a time.
 
     A single worker without a GPU, on a machine that uses no cluster, is this process.
     """
 
-    def __init__(self, options: AugmentOptions, verbose: bool) -> None:
-        assert isinstance(options.method, BackTranslation)
-        self._workers, self._verbose = options.workers, verbose
-        self._plan = plan_translation(options.method, has_gpus(verbose))
+    def __init__(self, options: BackTranslation, workers: int | None, verbose: bool) -> None:
+        self._workers, self._verbose = workers, verbose
+        self._plan = plan_translation(options, has_gpus(verbose))
         self.folders: tuple[str, ...] = (self._plan.forward.folder, self._plan.backward.folder)
         models = {"forward_digest": self._plan.forward.digest}
         models["backward_digest"] = self._plan.backward.digest
         chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
-        self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
+        self.record: dict[str, Any] = {"method": options.name, **chosen, **models}
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
         if not names:
@@ -107,19 +98,17 @@ class TranslatePart:
 class LlmJob:
     """Requests from this process, part by part: limits apply to all, and the key stays here."""
 
-    def __init__(self, options: AugmentOptions, verbose: bool) -> None:
+    def __init__(self, options: LlmRewriting) -> None:
         from pipelines.augmenting.chat_endpoint import ChatEndpoint  # it imports requests
 
-        del verbose  # no Ray here
-        assert isinstance(options.method, LlmRewriting)
         self.folders: tuple[str, ...] = ()
-        self._options = options.method
-        self._endpoint = ChatEndpoint(options.method)
+        self._options = options
+        self._endpoint = ChatEndpoint(options)
         self._endpoint.check()
         if not self._endpoint.has_key:
             say("no key is set: requests are sent without one")
-        deciding = {name: getattr(options.method, name) for name in options.method.deciding}
-        self.record: dict[str, Any] = {"method": options.method.name, **deciding}
+        deciding = {name: getattr(options, name) for name in options.deciding}
+        self.record: dict[str, Any] = {"method": options.name, **deciding}
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Report) -> None:
         """Write the named parts; rows that failed at the end of a part are asked for once more."""
@@ -151,7 +140,4 @@ class LlmJob:
         return {**counts, "cost": round(cost, 6)}
 
 
-METHODS: dict[str, Callable[[AugmentOptions, bool], AugmentJob]] = {
-    BackTranslation.name: TranslationJob,
-    LlmRewriting.name: LlmJob,
-}
+AugmentJob = TranslationJob | LlmJob

@@ -11,7 +11,7 @@ import os
 import shutil
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cotbert_core.errors import UserError, require_packages
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
@@ -21,13 +21,6 @@ from pipelines.storage.paths import cache_folder
 Ids = list[list[int]]
 # Extra tokens of a translation: that of one or two tokens may be much longer than its source.
 SPARE_TOKENS = 8
-
-
-class Engine(Protocol):
-    """A model for one direction."""
-
-    def translate(self, ids: Ids, seed: int) -> Ids:
-        """Return the translation of each row. seed: seed of sampling."""
 
 
 def choose_engine(
@@ -57,7 +50,7 @@ def choose_engine(
 
 
 def load_engine(model: MarianModel, options: BackTranslation, threads: int) -> Engine:
-    """Return the engine that `options` name (not `auto`)."""
+    """Return the engine that `options` name (not `auto`), for one direction."""
     if options.engine == "ctranslate2":
         return CTranslate2Engine(model, options, threads)
     return TransformersEngine(model, options, threads)
@@ -160,6 +153,9 @@ class CTranslate2Engine:
             **self._search,
         )
         return [self._tokenizer.convert_tokens_to_ids(r.hypotheses[0]) for r in results]
+
+
+Engine = TransformersEngine | CTranslate2Engine
 
 
 def converted(model: MarianModel, precision: str) -> Path:

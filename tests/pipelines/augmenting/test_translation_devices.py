@@ -13,7 +13,7 @@ from cotbert_core.training import devices
 from pipelines.augmenting import back_translation, methods
 from pipelines.augmenting.back_translation import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS
 from pipelines.augmenting.marian import MarianModel
-from pipelines.augmenting.options import AugmentOptions, BackTranslation
+from pipelines.augmenting.options import BackTranslation
 from pipelines.augmenting.translation_engines import load_engine
 from pipelines.runtime import worker_resources
 
@@ -46,7 +46,7 @@ def without_models(monkeypatch):
 
 def translation_job(**options):
     asked = BackTranslation(beam=1, **options)
-    return methods.TranslationJob(AugmentOptions("corpus", asked), verbose=False)
+    return methods.TranslationJob(asked, workers=None, verbose=False)
 
 
 @pytest.mark.parametrize(
