@@ -21,7 +21,7 @@ import regex
 from cotbert_core.errors import UserError
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encoding
+from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encodings
 from pipelines.reading.locations import is_hidden, leading_out, suffixes
 from pipelines.runtime.progress import say, say_once
 
@@ -115,12 +115,12 @@ def _sentences(path: Path, delimiter: str | None, encoding: str | None) -> Itera
         raise UserError(
             f"--exclude {str(path)!r} cannot be read ({error.strerror}): change its permissions"
         ) from None
-    if encoding and (wide_encoding(content[:HEAD_BYTES]) or not is_utf8(content)):
+    if encoding and (wide_encodings(content[:HEAD_BYTES]) or not is_utf8(content)):
         content = b"".join(as_utf8([content], encoding))
-    if found := wide_encoding(content[:HEAD_BYTES]):
+    if found := wide_encodings(content[:HEAD_BYTES]):
         raise UserError(
-            f"--exclude {str(path)!r} is {found.upper()}: convert it to UTF-8, e.g. with "
-            f"`iconv -f {found} -t UTF-8`"
+            f"--exclude {str(path)!r} is {found[0].upper()}: convert it to UTF-8, e.g. with "
+            f"`iconv -f {found[0]} -t UTF-8`"
         )
     # bytes.splitlines only splits at \r, \n and \r\n, as the reader of a corpus does.
     lines = content.removeprefix(MARK).splitlines()

@@ -14,11 +14,12 @@ from cotbert_core.errors import UserError
 # Number of bytes of a file that are examined.
 HEAD_BYTES = 4096
 MARK = b"\xef\xbb\xbf"
+# The encodings that read a text with a byte order mark, the one to advise first.
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # must precede UTF-16's mark, which is its prefix
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF32_LE: ("utf-32", "utf-32-le"),  # must precede UTF-16's mark, which is its prefix
+    codecs.BOM_UTF32_BE: ("utf-32", "utf-32-be"),
+    codecs.BOM_UTF16_LE: ("utf-16", "utf-16-le"),
+    codecs.BOM_UTF16_BE: ("utf-16", "utf-16-be"),
 }
 _WIDE = ("utf-16", "utf-32")
 _ERRORS = "cotbert.invalid"
@@ -41,24 +42,24 @@ def named_encoding(name: str | None) -> str | None:
     return None if found in ("utf-8", "utf-8-sig") else found
 
 
-def wide_encoding(head: bytes) -> str | None:
-    """Return the UTF-16 or UTF-32 encoding of a file by its first bytes; None for any other file.
+def wide_encodings(head: bytes) -> tuple[str, ...]:
+    """Return the encodings that read a file in UTF-16 or UTF-32, the one to advise first.
 
-    It is utf-16 or utf-32 with a byte order mark; it is utf-16-le or utf-16-be without a mark but
-    with the zero bytes of Latin letters in UTF-16.
+    Returns () for any other file. Without a byte order mark, UTF-16 is known by the zero bytes of
+    Latin letters.
     """
-    found = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    found = next((names for mark, names in _MARKS.items() if head.startswith(mark)), ())
     return found or _without_mark(head[:HEAD_BYTES])
 
 
 def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
     """Raise UserError if a file that begins with `head` is not in the encoding (None: UTF-8)."""
-    found = wide_encoding(head)
-    if found and not _agree(found, encoding, head):
+    found = wide_encodings(head)
+    if found and encoding not in found:
         given = f" and --encoding is {encoding}" if encoding else ""
         raise UserError(
-            f"input {name!r} is {found.upper()}{given}: give --encoding {found}, or convert this "
-            "file if others have another encoding"
+            f"input {name!r} is {found[0].upper()}{given}: give --encoding {found[0]}, or convert "
+            "this file if others have another encoding"
         )
     wide = encoding is not None and encoding.startswith(_WIDE)
     if wide and not found and head and b"\0" not in head and is_utf8(head):
@@ -72,25 +73,13 @@ def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
         )
 
 
-def _agree(found: str, encoding: str | None, head: bytes) -> bool:
-    """Return whether text in the wide encoding `found` can be read with the given encoding."""
-    if encoding is None or not encoding.startswith(found[:6]):
-        return False
-    if encoding == found:
-        return True
-    if found not in _WIDE:  # e.g. utf-16 was given, which needs a mark, and there is none
-        return False
-    little = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE))
-    return encoding.endswith("le" if little else "be")
-
-
-def _without_mark(head: bytes) -> str | None:
+def _without_mark(head: bytes) -> tuple[str, ...]:
     """Return utf-16-le or utf-16-be if nearly all zero bytes are at odd, or at even, offsets."""
     even, odd = head[::2], head[1::2]
     for zeros, rest, kind in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
         if zeros.count(0) >= max(2, 0.4 * len(zeros)) and rest.count(0) <= 0.1 * len(rest):
-            return kind
-    return None
+            return (kind,)
+    return ()
 
 
 def is_utf8(head: bytes) -> bool:
