@@ -283,11 +283,6 @@ def open_stream(name: str) -> Iterator[Any]:
 
 def stamp(name: str) -> tuple[int, int]:
     """Return the size in bytes and the modification time in ns; zeros if there is no such file."""
-    if is_uri(name):
-        system, path = _opened(name)
-        info = system.get_file_info(path)
-        return info.size or 0, info.mtime_ns or 0
-    if not os.path.exists(name):
-        return 0, 0
-    status = os.stat(name)
-    return status.st_size, status.st_mtime_ns
+    system, path = _opened(name) if is_uri(name) else (fs.LocalFileSystem(), name)
+    info = system.get_file_info(path)
+    return info.size or 0, info.mtime_ns or 0
