@@ -88,10 +88,6 @@ class Corpus:
         """Whether the rows have a document and a position in it."""
         return "documents" in self.manifest
 
-    def require(self, columns: Iterable[str], method: str) -> None:
-        """Raise UserError unless the rows have the paired texts that `method` needs."""
-        require_texts(str(self.path), self.columns, columns, method)
-
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
         if self.manifest["tokenizer_hash"] != tokenizer_hash:

@@ -14,7 +14,7 @@ from cotbert_core.templates.template_texts import Template
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from pipelines.runtime.training_capacity import check_capacity
-from pipelines.storage.corpus import Corpus
+from pipelines.storage.corpus import Corpus, require_texts
 from pipelines.training.documents import check_documents, document_notes, rest_length, training_rows
 from pipelines.training.sentence_length import cut_notes
 
@@ -32,7 +32,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     """
     backbone = load_backbone(settings.encoder, attention=settings.attention)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
-    corpus.require(settings.method.needs, settings.method.name)
+    require_texts(str(corpus.path), corpus.columns, settings.method.needs, settings.method.name)
     if (settings.method.name == "mlm") != ("packed" in corpus.manifest):
         raise UserError(
             f"method {settings.method.name} does not train on the corpus {str(corpus.path)!r}, "

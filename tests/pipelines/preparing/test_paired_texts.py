@@ -20,7 +20,7 @@ from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.data_folder import make_data_folder
-from pipelines.storage.corpus import Corpus, corpus_table
+from pipelines.storage.corpus import Corpus, corpus_table, require_texts
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 
@@ -122,14 +122,13 @@ def test_a_batch_holds_each_row_with_its_paired_texts(tmp_path, columns):
          "--augmented-column and --negative-column, with --triples or from `sick:DIR`$"),
     ],
 )  # fmt: skip
-def test_a_corpus_without_paired_texts_says_what_is_needed(tmp_path, there, needed, options):
-    corpus = corpus_of(tmp_path, [[([1], [2])[: 1 + len(there)]]], columns=there)
-    corpus.require(there, "cot-bert")
+def test_a_corpus_without_paired_texts_says_what_is_needed(there, needed, options):
+    require_texts("dogs", there, there, "cot-bert")
     with pytest.raises(UserError, match=(
-        rf"corpus '{tmp_path}' has no column '{needed[-1]}_text', which method 'denosent' needs: "
+        rf"corpus 'dogs' has no column '{needed[-1]}_text', which method 'denosent' needs: "
         rf"prepare it with {options}"
     )):  # fmt: skip
-        corpus.require(needed, "denosent")
+        require_texts("dogs", there, needed, "denosent")
 
 
 def expected_rows(encoder_folder, max_length):
