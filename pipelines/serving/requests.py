@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from cotbert_core.messages.printable import printable
+from cotbert_core.messages.printable import printable, shortened
 from pipelines.embedding.quantization import shorten
 from pipelines.reading.readers import MOST_CHARACTERS
 
@@ -162,9 +162,7 @@ def _refuse(message: str, field: str | None = None) -> NoReturn:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, truncated to 100 characters."""
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
+    return shortened(json.dumps(value), 100)
 
 
 def _kind(value: Any) -> str:
