@@ -1,7 +1,7 @@
-"""The driver of `cotbert prepare`, in three stages: read shards, choose rows, write parts.
+"""The driver of `cotbert prepare`: read shards, choose rows, write parts, count documents.
 
-Each stage writes its results to the scratch folder and skips those that exist. The driver holds a
-few numbers per shard; ids and the choice of rows stay on disk.
+Each stage but the last writes its results to the scratch folder and skips those that exist. The
+driver holds a few numbers per shard; ids and the choice of rows stay on disk.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from cotbert_core.errors import UserError
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.preparing import document_rows, duplicates
-from pipelines.preparing.hold_out import mark_held_out
+from pipelines.preparing.hold_out import mark_held_out, write_held_out
 from pipelines.preparing.near_duplicates import NearDuplicates
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.part_tasks import RowRange, WritePart
 from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, read_counts, shard_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
-from pipelines.reading.data_folder import make_data_folder
+from pipelines.reading.data_folder import make_data_folder, part_files
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.lost_rows import LostRows
+from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.runtime.progress import Progress
@@ -174,6 +177,41 @@ def rows_written(work: ResumableOutput) -> int:
     """Return the number of rows in the finished parts."""
     parts = finished(work.scratch, "part-*.json").values()
     return sum(read_counts(path)["rows"] for path in parts)
+
+
+def finish_documents(
+    options: PrepareOptions, counts: Counter[str], work: ResumableOutput
+) -> tuple[dict[str, Any], Counter[int], list[str]]:
+    """Write the held-out file if rows were held out.
+
+    Returns entries of the manifest, the number of documents with 1, 2, ... sentences, and warnings.
+    counts: of all rows. Raises UserError if no document has two sentences.
+    """
+    entries: dict[str, Any] = {}
+    held_out = queries = 0
+    if options.hold_out is not None:
+        files = sorted(work.scratch.glob("part-*.held"))
+        if files:
+            held_out, queries = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
+        entries["held_out"] = held_out
+    if options.documents is None:
+        return entries, Counter(), []
+    sizes = document_rows.document_sizes(part_files(work.output), work.scratch)
+    repeated = document_rows.many_documents_warning(counts)
+    if max(sizes) < 2:
+        raise UserError(
+            f"documents is {options.documents!r} and each of the {sizes[1]:,} documents is a "
+            "single sentence: name other documents, or leave out --documents"
+            + "".join(f" ({warning})" for warning in repeated)
+        )
+    entries["documents"] = {
+        "by": options.documents,
+        "documents": sum(sizes.values()),
+        "one_sentence": sizes[1],
+        "held_out": held_out,
+        **({"queries": queries} if options.queries else {}),
+    }
+    return entries, sizes, [*document_rows.giant_warning(sizes), *repeated]
 
 
 def _gone_through(counts: Counter[str]) -> int:

@@ -24,7 +24,6 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
-from pipelines.preparing.document_summary import finish_documents
 from pipelines.preparing.exclusion import read_exclusion
 from pipelines.preparing.manifest import CorpusJob, cleaning, corpus_manifest, corpus_result
 from pipelines.preparing.options import PrepareOptions, recognise_triples
@@ -174,7 +173,7 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
     _require_rows(counts["rows"], counts)
     warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
-    entries, sizes, notes = finish_documents(options, counts, work)
+    entries, sizes, notes = driver.finish_documents(options, counts, work)
     warnings += say_warnings(notes)
     manifest = corpus_manifest(job, first_pass, counts, entries, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)
