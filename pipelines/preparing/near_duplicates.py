@@ -15,7 +15,7 @@ duplicates are held in memory, 16 bytes each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +130,8 @@ class NearDuplicates:
         joined = places.reshape(-1, 2)
         graph = coo_array((np.ones(len(joined)), joined.T), shape=(len(rows), len(rows)))
         _, label = connected_components(graph, directed=False)
-        smallest_first = np.lexsort((self._ids_of(rows), label))
+        ids = self._values(rows, lambda shard: np.memmap(self._ids[shard], np.int64, "r"))
+        smallest_first = np.lexsort((ids, label))
         _, first = np.unique(label[smallest_first], return_index=True)
         dropped = np.delete(rows, smallest_first[first])
         self._flags[dropped] = 0
@@ -174,21 +175,15 @@ class NearDuplicates:
 
     def _minima_of(self, positions: np.ndarray) -> np.ndarray:
         """Return (N, HASHES) bytes of the minima of the rows at these positions."""
-        made = np.empty((len(positions), HASHES), np.uint8)
-        for shard, chosen, rows in self._by_shard(positions):
-            made[chosen] = np.memmap(self._near[shard], row_type(self._rows), "r")["minima"][rows]
-        return made
+        kind = row_type(self._rows)
+        return self._values(positions, lambda n: np.memmap(self._near[n], kind, "r")["minima"])
 
-    def _ids_of(self, positions: np.ndarray) -> np.ndarray:
-        made = np.empty(len(positions), np.int64)
-        for shard, chosen, rows in self._by_shard(positions):
-            made[chosen] = np.memmap(self._ids[shard], np.int64, "r")[rows]
-        return made
-
-    def _by_shard(self, positions: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield (shard, indices into `positions`, row numbers in the shard)."""
+    def _values(self, positions: np.ndarray, of_shard: Callable[[int], np.ndarray]) -> np.ndarray:
+        """Return the values of the rows at these positions. of_shard: returns a shard's values."""
         shards = np.searchsorted(self._starts, positions, side="right") - 1
         order = np.argsort(shards, kind="stable")
+        found = []
         for chosen in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
             shard = int(shards[chosen[0]])
-            yield shard, chosen, positions[chosen] - self._starts[shard]
+            found.append(of_shard(shard)[positions[chosen] - self._starts[shard]])
+        return np.asarray(np.concatenate(found)[np.argsort(order)])
