@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
+from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import Rewrite, RewriteLedger, open_ledger
 from pipelines.augmenting.options import Limits
@@ -120,19 +121,17 @@ def with_rewrites(
         _clean(source, rewrite.text or "", plan.by_model)
         for source, rewrite in zip(sources, given, strict=True)
     ]
-    fates = [_fate(plan, *row) for row in zip(sources, given, texts, strict=True)]
     # One token more than the part will have, to know which texts are truncated.
     tokens = tokenizer(texts, plan.max_length + 1)
     fates = [
-        "no_tokens" if fate is None and not length else fate
-        for fate, length in zip(fates, tokens.lengths, strict=True)
+        _fate(plan, source, rewrite, text) or (None if length else "no_tokens")
+        for source, rewrite, text, length in zip(sources, given, texts, tokens.lengths, strict=True)
     ]
     first = ragged_column(table["input_ids"])
     kept = np.array([fate is None for fate in fates], bool)
     chosen = [text if ok else source for text, source, ok in zip(texts, sources, kept, strict=True)]
     # The tokens of sources come from the corpus.
-    both = [tokens[n] if ok else first[n] for n, ok in enumerate(kept)]
-    lists = type(first).from_lists(both)
+    lists = Ragged.from_lists([tokens[n] if ok else first[n] for n, ok in enumerate(kept)])
     part = corpus_table(
         table["id"].combine_chunks(),
         [table["text"].combine_chunks(), pa.array(chosen, pa.string())],
