@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,20 +116,11 @@ def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
 
 @torch.inference_mode()
 def fill_blanks(
-    generator: Generator,
-    definitions: Sequence[Definition],
-    form: str,
-    *,
-    beam: int = 100,
-    max_tokens: int = 20,
-    count: int = 500,
-    on_step: Callable[[int], None] = lambda step: None,
+    generator: Generator, definitions: Sequence[Definition], form: str, **search: Any
 ) -> list[Output]:
     """Return the outputs of one form that are likeliest for all definitions together, best first.
 
-    beam: number of outputs that are extended in each step. max_tokens: maximum number of tokens in
-    both blanks. count: maximum number of outputs. on_step: called with the number of each step, at
-    most max_tokens + 2.
+    search: the keywords of `joint_beam`.
     """
     states = [_encoded(generator, definition, form) for definition in definitions]
 
@@ -137,16 +128,7 @@ def fill_blanks(
         return _mean_log_probabilities(generator.model, states, tokens)
 
     start = generator.model.config.decoder_start_token_id
-    return joint_beam(
-        following,
-        start,
-        generator.sentinels,
-        generator.words,
-        beam=beam,
-        max_tokens=max_tokens,
-        count=count,
-        on_step=on_step,
-    )
+    return joint_beam(following, start, generator.sentinels, generator.words, **search)
 
 
 def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:
@@ -180,9 +162,7 @@ def _mean_log_probabilities(model: Any, states: Sequence[Tensor], tokens: Tensor
     return total / len(states)
 
 
-def templates_of(
-    generator: Generator, outputs: dict[str, list[Output]], count: int = 500
-) -> Generated:
+def templates_of(generator: Generator, outputs: dict[str, list[Output]], count: int) -> Generated:
     """Return the templates of each form's outputs, at most `count`, the likeliest first."""
     filled = [
         (template_text(generator.tokenizer, output.tokens, form), output.score)

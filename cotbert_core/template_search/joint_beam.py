@@ -41,10 +41,11 @@ def joint_beam(
     """Return the best outputs of the form `sentinel words sentinel words sentinel`, the best first.
 
     next_token: log-probabilities of the next token. start: id of the first token. sentinels: ids of
-    the three sentinels. words: (V,) bool, tokens that may fill a blank. The other arguments are
-    those of `fill_blanks`. An output that ends counts towards the beam in that step. The search
-    stops if no output is left, or if `count` outputs have ended with better scores than the best
-    unfinished one, whose score can only fall.
+    the three sentinels. words: (V,) bool, tokens that may fill a blank. beam: number of outputs
+    that are extended in each step; one that ends counts in that step. max_tokens: maximum number of
+    tokens in both blanks. count: maximum number of outputs. on_step: called with the number of each
+    step, at most max_tokens + 2. The search stops if no output is left, or if `count` outputs have
+    ended with better scores than the best unfinished one, whose score can only fall.
     """
     opened = torch.tensor([[start]], device=words.device)
     scores = next_token(opened)[:, sentinels[0]].double()

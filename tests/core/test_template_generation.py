@@ -188,7 +188,7 @@ def test_templates_are_distinct_and_the_likeliest_first(generator):
         ],
         "after": [output_of("<extra_id_0> <extra_id_1> . <extra_id_2>", -2.0)],
     }
-    generated = templates_of(generator, outputs)
+    generated = templates_of(generator, outputs, 9)
     assert generated.templates == [("[MASK]. [X]", -2.0), ("[X] means [MASK].", -3.0)]
     assert (generated.malformed, generated.repeated) == (1, 1)
     assert templates_of(generator, outputs, 1).templates == [("[MASK]. [X]", -2.0)]
