@@ -58,6 +58,7 @@ class SimCseSettings(TripleSettings):
 class PromCseSettings(TripleSettings):
     """The settings of PromCSE (Jiang et al., 2022): SimCSE's, for prefixes of a frozen encoder."""
 
+    idle_at = (("triples", False, ("hinge_weight", "hinge_margin")),)
     name: Literal["promcse"] = "promcse"
     length: int = Field(16, ge=1)
     """The number of trained keys and values to which the tokens of each layer attend too."""
@@ -65,11 +66,6 @@ class PromCseSettings(TripleSettings):
     """The weight of the energy-based hinge loss on triples."""
     hinge_margin: float = Field(0.2, ge=0)
     """The margin of the energy-based hinge loss, a difference of two cosines."""
-
-    @property
-    def idle(self) -> dict[str, str]:
-        unread = () if self.triples else ("hinge_weight", "hinge_margin")
-        return super().idle | dict.fromkeys(unread, "method.triples is false")
 
 
 class TwoMaskSettings(BareSettings):
@@ -83,6 +79,7 @@ class TwoMaskSettings(BareSettings):
 class ESimCseSettings(BareSettings):
     """The settings of ESimCSE (Wu et al., 2022): repeated tokens and a queue of negatives."""
 
+    idle_at = (("queue", 0, ("momentum",)),)
     name: Literal["esimcse"] = "esimcse"
     repetition: float = Field(0.32, ge=0, le=1)
     """The largest share of its tokens that a positive repeats; a share below two tokens counts as
@@ -91,10 +88,6 @@ class ESimCseSettings(BareSettings):
     """The number of earlier sentences that are negatives, in batches; 0: none."""
     momentum: float = Field(0.995, ge=0, lt=1)
     """The share of its weights that the encoder of the queue keeps in each step."""
-
-    @property
-    def idle(self) -> dict[str, str]:
-        return super().idle | ({} if self.queue else {"momentum": "method.queue is 0"})
 
 
 class ConSertSettings(BareSettings):
@@ -113,6 +106,7 @@ class ConSertSettings(BareSettings):
 class ArcCseSettings(TwoMaskSettings):
     """The settings of ArcCSE (Zhang et al., 2022): an angular margin, and triplets of one text."""
 
+    idle_at = (("triplet_weight", 0, ("less_masked", "more_masked", "triplet_margin")),)
     name: Literal["arccse"] = "arccse"
     margin: float = Field(10.0, ge=0, lt=90)
     """The angle in degrees by which the positive has to be nearer."""
@@ -134,16 +128,15 @@ class ArcCseSettings(TwoMaskSettings):
             raise ValueError(f"give a larger share than method.less_masked ({less})")
         return share
 
-    @property
-    def idle(self) -> dict[str, str]:
-        unread = () if self.triplet_weight else ("less_masked", "more_masked", "triplet_margin")
-        return super().idle | dict.fromkeys(unread, "method.triplet_weight is 0")
-
 
 class DclrSettings(TwoMaskSettings):
     """The settings of DCLR (Zhou et al., 2022): noise as negatives, without false negatives."""
 
     encoders: ClassVar[tuple[str, ...]] = ("complement",)
+    idle_at = (
+        ("noise", 0, ("noise_steps", "noise_step_size")),
+        ("complement", None, ("threshold",)),
+    )
     name: Literal["dclr"] = "dclr"
     noise: float = Field(1.0, ge=0)
     """The number of noise vectors that are negatives, in batches; 0: none."""
@@ -156,12 +149,6 @@ class DclrSettings(TwoMaskSettings):
     a negative."""
     threshold: float = Field(0.9, ge=-1, le=1)
     """The complement's cosine from which a sentence is no negative of another (the paper's phi)."""
-
-    @property
-    def idle(self) -> dict[str, str]:
-        unread = () if self.noise else ("noise_steps", "noise_step_size")
-        masks = {} if self.complement else {"threshold": "method.complement is null"}
-        return super().idle | dict.fromkeys(unread, "method.noise is 0") | masks
 
 
 class DiffCseSettings(TwoMaskSettings):
@@ -182,6 +169,10 @@ class RankCseSettings(TwoMaskSettings):
     """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
 
     encoders: ClassVar[tuple[str, ...]] = ("teacher", "second_teacher")
+    idle_at = (
+        ("distillation", "listmle", ("teacher_temperature",)),
+        ("second_teacher", None, ("teacher_weight",)),
+    )
     name: Literal["rankcse"] = "rankcse"
     teacher: str | None = None
     """The encoder with the same tokenizer whose similarities rank the sentences; required."""
@@ -198,15 +189,6 @@ class RankCseSettings(TwoMaskSettings):
     consistency_weight: float = Field(1.0, ge=0)
     """The weight of the divergence between the rankings of a sentence's two views."""
     distillation_weight: float = Field(1.0, ge=0)
-
-    @property
-    def idle(self) -> dict[str, str]:
-        found = super().idle
-        if self.distillation == "listmle":
-            found["teacher_temperature"] = "method.distillation is listmle"
-        if self.second_teacher is None:
-            found["teacher_weight"] = "method.second_teacher is null"
-        return found
 
 
 class PclSettings(BareSettings):

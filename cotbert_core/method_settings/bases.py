@@ -6,7 +6,8 @@ must have, and `uses` the paired texts that it uses (`cotbert_core.training.batc
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import json
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -21,6 +22,8 @@ Positive = Literal["dropout", "template", "paired", "neighbour", "rest"]
 FROM_DOCUMENTS = ("neighbour", "rest")
 # The positives of a method with at most one template.
 ONE_TEMPLATE = ("dropout", "paired", *FROM_DOCUMENTS)
+# For values of settings the names of the settings that then have no effect.
+IdleAt = tuple[tuple[str, Any, tuple[str, ...]], ...]
 
 
 class Settings(BaseModel):
@@ -42,6 +45,8 @@ class AnyMethodSettings(Settings):
     roles: ClassVar[tuple[str, ...]] = ()
     encoders: ClassVar[tuple[str, ...]] = ()
     """The settings that name further encoders."""
+    idle_at: ClassVar[IdleAt] = ()
+    """(setting, its value, the settings without effect at that value), besides the base class's."""
 
     @property
     def template_roles(self) -> tuple[str, ...]:
@@ -68,7 +73,13 @@ class AnyMethodSettings(Settings):
     @property
     def idle(self) -> dict[str, str]:
         """The settings that have no effect beside the others, each with the reason."""
-        return {}
+        declared = [one for kind in type(self).__mro__ for one in vars(kind).get("idle_at", ())]
+        return {
+            name: f"method.{setting} is {value if isinstance(value, str) else json.dumps(value)}"
+            for setting, value, names in declared
+            if getattr(self, setting) == value
+            for name in names
+        }
 
 
 class ContrastiveSettings(AnyMethodSettings):
@@ -83,6 +94,9 @@ class PositiveSettings(ContrastiveSettings):
 
     positives: ClassVar[tuple[str, ...]]
     """The positives that the method supports."""
+    idle_at: ClassVar[IdleAt] = tuple(
+        ("positive", one, ("rest_length",)) for one in get_args(Positive) if one != "rest"
+    )
     positive: Positive
     """The positive of a sentence. dropout: the sentence itself under another dropout mask.
     template: the sentence itself in the positive template. paired: the augmented text of its row.
@@ -119,11 +133,6 @@ class PositiveSettings(ContrastiveSettings):
     def needs(self) -> tuple[str, ...]:
         return ("augmented",) if self.positive == "paired" else ()
 
-    @property
-    def idle(self) -> dict[str, str]:
-        unread = () if self.positive == "rest" else ("rest_length",)
-        return super().idle | dict.fromkeys(unread, f"method.positive is {self.positive}")
-
 
 class BareSettings(ContrastiveSettings):
     """Base of the settings of contrastive methods that read sentences without a template."""
@@ -145,14 +154,10 @@ class PromptedSettings(ContrastiveSettings):
 class DenoisedSettings(PromptedSettings):
     """Base of the settings of methods that subtract a template's bias from the mask vector."""
 
+    idle_at: ClassVar[IdleAt] = (("denoise", "none", ("pad_positions", "freeze_bias")),)
     denoise: Denoise = "pad"
     pad_positions: PadPositions = "aligned"
     """The position ids of RoBERTa's bias rows. aligned: those of the filled template. released: as
     in the released code, where `pad` skips the pads and `position` counts from 0 instead of 2."""
     freeze_bias: bool = False
     """Whether the template bias is computed without gradient."""
-
-    @property
-    def idle(self) -> dict[str, str]:
-        unread = ("pad_positions", "freeze_bias") if self.denoise == "none" else ()
-        return super().idle | dict.fromkeys(unread, "method.denoise is none")

@@ -69,11 +69,22 @@ class OptiPromptSettings(PromptedSettings):
         return True
 
 
+# DenoSent's settings of the generative loss.
+_GENERATIVE = (
+    *("generative_weight", "dropout", "layers", "heads", "feed_forward"),
+    *("decoder_dropout", "target"),
+)
+
+
 class DenoSentSettings(PositiveSettings):
     """The settings of DenoSent: a denoising decoder in addition to the contrastive loss."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
     positives = ONE_TEMPLATE
+    idle_at = (
+        ("objective", "contrastive", _GENERATIVE),
+        ("objective", "generative", ("temperature", "contrastive_weight", "projected")),
+    )
     name: Literal["denosent"] = "denosent"
     positive: Positive = "paired"
     """The positive x+, which the decoder also rebuilds. paired: dropout if the corpus has no
@@ -113,13 +124,3 @@ class DenoSentSettings(PositiveSettings):
     @property
     def uses(self) -> tuple[str, ...]:
         return ("augmented",) if self.positive == "paired" else ()
-
-    @property
-    def idle(self) -> dict[str, str]:
-        unread: tuple[str, ...] = ()
-        if self.objective == "contrastive":
-            unread = ("generative_weight", "dropout", "layers", "heads", "feed_forward")
-            unread += ("decoder_dropout", "target")
-        elif self.objective == "generative":
-            unread = ("temperature", "contrastive_weight", "projected")
-        return super().idle | dict.fromkeys(unread, f"method.objective is {self.objective}")
