@@ -29,7 +29,7 @@ from pipelines.options.completion import SHELLS, completion_script
 from pipelines.options.declare import build
 from pipelines.options.parser import add_arguments
 from pipelines.runtime.low_memory import out_of_memory
-from pipelines.runtime.progress import print_output, say, set_quiet
+from pipelines.runtime.progress import is_verbose, print_output, say, set_output
 from pipelines.runtime.stop_signals import Stop, stop_signals
 from pipelines.storage.paths import enter_folder
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Garbage collection at its usual thresholds takes 15 % of the time of a job's imports; with
     # 50,000 as the first it still took 0.5 s of 5.5.
     gc.set_threshold(200_000, 20, 20)
-    set_quiet(given.pop("quiet") and not given.get("verbose"))
+    set_output(quiet=given.pop("quiet"), verbose=given.pop("verbose"))
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
     with stop_signals() as stop:
@@ -96,7 +96,7 @@ def _explain(error: Exception, options: object) -> int:
 
     Nothing is promised: the same loss may diverge again.
     """
-    if getattr(options, "verbose", False):
+    if is_verbose():
         say("".join(traceback.format_exception(error)).rstrip())
         return 1
     from pipelines.storage.disk_full import disk_full  # slow imports

@@ -110,7 +110,7 @@ def pytest_runtest_logfinish() -> None:
     if torch is not None and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
     if progress := sys.modules.get("pipelines.runtime.progress"):
-        progress.set_quiet(False)
+        progress.set_output()
 
 
 @pytest.fixture(scope="session")

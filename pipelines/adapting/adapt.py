@@ -84,7 +84,6 @@ class _Job:
     options: AdaptOptions
     output: Path
     labelled: LabelledHalves | None
-    verbose: bool
     also: Sequence[str]
     kept: KeptFiles
 
@@ -92,7 +91,6 @@ class _Job:
 def adapt(
     options: AdaptOptions,
     output: Path,
-    verbose: bool = False,
     *,
     parent: str | None = None,
     also: Sequence[str] = (),
@@ -118,7 +116,7 @@ def adapt(
         open_output(output, "adaptation", record(options))
         require_same_inputs(output, stamps, (output / CORPUS / RESULT_FILE).is_file())
         try:
-            job = _Job(options, output, labelled, verbose, also, kept)
+            job = _Job(options, output, labelled, also, kept)
             return _tracked(job, parent, timed=not continues)
         except ReadError:  # of a disk, perhaps for a moment: what is prepared stays
             raise
@@ -137,7 +135,7 @@ def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
         tracking.tracked_run(
             "adapt", params(options), about=about(options), parent=parent, home=job.output
         ) as run,
-        ray_session(job.verbose, job.output),
+        ray_session(job.output),
     ):
         result = _run(job, run)
         failed = any(row["status"] == state.FAILED for row in result.get("trials", ()))
@@ -157,7 +155,7 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
     options, output, labelled = job.options, job.output, job.labelled
     if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
-        prepare(options.prepare_options(), output / CORPUS, job.verbose, run.key)
+        prepare(options.prepare_options(), output / CORPUS, run.key)
     corpus = Corpus.open(output / CORPUS)
     try:
         require_sentences(corpus, options)
@@ -184,7 +182,6 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
         baseline,
         parent=run.key,
         max_concurrent=options.max_concurrent,
-        verbose=job.verbose,
         kept=job.kept,
     )
     contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
@@ -214,7 +211,7 @@ def _pretrained(job: _Job, encoder: str, corpus: Corpus, parent: str | None) -> 
         same |= {"batch_size": options.batch_size}
         recipe = "mlm-base"
         settings = override(RECIPES[recipe](), {**budget, **same})
-        how: dict[str, Any] = {"parent": parent, "verbose": job.verbose, "kept": job.kept}
+        how: dict[str, Any] = {"parent": parent, "kept": job.kept}
         pretrain(settings, corpus, folder, recipe=recipe, **how)
     return str(folder / MODEL)
 

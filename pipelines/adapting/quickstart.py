@@ -41,9 +41,7 @@ QUERIES = (
 NEIGHBOURS = 2
 
 
-def quickstart(
-    output: Path, verbose: bool = False, options: QuickstartOptions | None = None
-) -> dict[str, Any]:
+def quickstart(output: Path, options: QuickstartOptions | None = None) -> dict[str, Any]:
     """Run the main job into `output` and return its result. options: None for the defaults."""
     options = options or QuickstartOptions()
     output = require_empty(output)
@@ -51,10 +49,8 @@ def quickstart(
     started = time.monotonic()
     params = {"packages": options.packages, "steps": options.steps}
     tracked = tracking.tracked_run("quickstart", params, output=output)
-    with tracked as run, ray_session(verbose, output):
-        adapted = adapt(
-            adapt_options(options), output / "adapt", verbose, parent=run.key, also=SHOWN
-        )
+    with tracked as run, ray_session(output):
+        adapted = adapt(adapt_options(options), output / "adapt", parent=run.key, also=SHOWN)
         found = nearest(output / "adapt" / MODEL, output / "adapt" / CORPUS / HELD_OUT_FILE)
         outcome = QuickstartOutcome(adapted, found, SHOWN)
         seconds = time.monotonic() - started

@@ -31,7 +31,6 @@ def train_candidates(
     *,
     parent: str | None,
     max_concurrent: int | None = None,
-    verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> list[dict[str, Any]]:
     """Train every candidate that has not ended, and return a row for each.
@@ -51,7 +50,6 @@ def train_candidates(
         parent=parent,
         tracking_uri=tracking.tracking_uri(),
         early_stopping=len(candidates) > 1,
-        verbose=verbose,
         baselines={first.encoder: baseline},
         kept=kept,
         check_before=False,  # it would score the baseline again

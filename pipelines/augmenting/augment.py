@@ -41,7 +41,7 @@ AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
 
 
-def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dict[str, Any]:
+def augment(options: AugmentOptions, output: Path) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input."""
     from pipelines.augmenting.report import write_report  # it imports matplotlib
 
@@ -49,14 +49,14 @@ def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dic
     corpus = open_plain(options.corpus)
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job: AugmentJob = (
-        TranslationJob(options.method, options.workers, verbose)
+        TranslationJob(options.method, options.workers)
         if isinstance(options.method, BackTranslation)
         else LlmJob(options.method)
     )
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
     inputs = (str(corpus.path), *job.folders)
     with (
-        on_all_nodes(output, inputs, verbose) if job.folders else nullcontext(),
+        on_all_nodes(output, inputs) if job.folders else nullcontext(),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:

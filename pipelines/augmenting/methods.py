@@ -30,9 +30,9 @@ class TranslationJob:
     A single worker without a GPU, on a machine that uses no cluster, is this process.
     """
 
-    def __init__(self, options: BackTranslation, workers: int | None, verbose: bool) -> None:
-        self._workers, self._verbose = workers, verbose
-        self._plan = plan_translation(options, has_gpus(verbose))
+    def __init__(self, options: BackTranslation, workers: int | None) -> None:
+        self._workers = workers
+        self._plan = plan_translation(options, has_gpus())
         self.folders: tuple[str, ...] = (self._plan.forward.folder, self._plan.backward.folder)
         models = {"forward_digest": self._plan.forward.digest}
         models["backward_digest"] = self._plan.backward.digest
@@ -48,7 +48,7 @@ class TranslationJob:
                 augment_part(plan, name, rewriter, report)
             return
         with (
-            ray_session(self._verbose),
+            ray_session(),
             message_queue(lambda sent: report(sum(one["rows"] for one in sent))) as messages,
         ):
             # Workers beyond the number of parts would only occupy cores.

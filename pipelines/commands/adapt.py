@@ -14,11 +14,10 @@ class Adapt:
     options: AdaptOptions
     kept: shared.KeptFiles
     output: shared.JobFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.adapting.adapt import adapt
         from pipelines.adapting.report import summary
 
-        result = adapt(self.options, self.output, self.verbose, kept=self.kept)
+        result = adapt(self.options, self.output, kept=self.kept)
         print_output(summary(result, self.options, self.output))

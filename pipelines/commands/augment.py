@@ -19,14 +19,13 @@ FEW = 0.5
 class Augment:
     options: AugmentOptions
     output: shared.JobFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.augmenting.augment import augment
         from pipelines.storage.corpus import Corpus
 
-        result = augment(self.options, self.output, self.verbose)
-        print_facts(result, self.verbose)
+        result = augment(self.options, self.output)
+        print_facts(result)
         rewritten, rows = result["rewritten"], result["rows"]
         if rewritten < FEW * rows:
             say(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cotbert_core.errors import UserError
-from pipelines.options import shared
 from pipelines.options.declare import RESOURCES, Option
 
 
@@ -30,7 +29,6 @@ class Cluster:
         unit="cores",
         default="all cores, divided among the nodes",
     ).field(None)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from cluster import local

@@ -36,7 +36,6 @@ class Compare:
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: bool = shared.RESUME.field(False)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.comparing.compare import compare
@@ -62,11 +61,11 @@ class Compare:
                 raise UserError(f"tasks is {shown!r}: compare scores STS tasks alone; name one")
         elif self.tasks is not None:
             raise UserError(f"tasks is {self.tasks!r} without a SentEval folder: give --senteval")
-        corpus, dev = training.open_data(settings, self.output, verbose=self.verbose)
+        corpus, dev = training.open_data(settings, self.output)
         if "max_length" not in training.changed:
             entries = with_common_max_length(entries, corpus)
         parsed = {entry.name: entry for entry in map(Entry.parse, self.entries)}
         comparison = Comparison(entries, seeds, dev, tasks, parsed)
-        result = compare(comparison, corpus, self.output, verbose=self.verbose, kept=self.kept)
+        result = compare(comparison, corpus, self.output, kept=self.kept)
         print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
         print_ending("\n".join(result["verdicts"]), self.output)

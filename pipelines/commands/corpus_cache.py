@@ -24,7 +24,6 @@ def open_or_prepare(
     encoder: str,
     max_length: int,
     text_column: str = "text",
-    verbose: bool = False,
     method: MethodSettings | None = None,
     **reading: Any,
 ) -> Corpus:
@@ -66,7 +65,7 @@ def open_or_prepare(
             "write to"
         ) from None
     say(f"preparing {corpus} into {folder}")
-    prepare(job.options, folder, verbose)
+    prepare(job.options, folder)
     return Corpus.open(folder)
 
 

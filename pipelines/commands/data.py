@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from cotbert_core.errors import UserError
 from pipelines.commands.printing import print_texts
-from pipelines.options import shared
 from pipelines.options.declare import INPUT, Option
 from pipelines.runtime.ending import print_ending
 
@@ -32,7 +31,6 @@ class Data:
         group=INPUT,
         default="the archive of SimCSE's authors on huggingface.co",
     ).field(None)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder

@@ -18,14 +18,13 @@ from pipelines.runtime.progress import say
 class Embed:
     options: EmbedOptions
     output: shared.JobFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from cotbert_core.evaluation.passages import PASSAGE_WORDS
         from pipelines.embedding.embed import embed
 
-        result = embed(self.options, self.output, self.verbose)
-        print_facts(result, self.verbose)
+        result = embed(self.options, self.output)
+        print_facts(result)
         if result["truncated"] and self.options.passages is None:
             say(
                 f"note: {result['truncated']:,} of {result['rows']:,} texts have more tokens than "

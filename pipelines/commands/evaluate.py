@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pipelines.commands.printing import print_differences, print_scores
 from pipelines.evaluating.options import MODELS, EvaluateOptions
-from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
 
 
@@ -30,7 +29,6 @@ class Evaluate:
         append=True,
         default="no report",
     ).field(())
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.evaluating.evaluate import evaluate, evaluate_several

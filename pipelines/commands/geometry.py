@@ -12,7 +12,6 @@ from pipelines.options import shared
 class Geometry:
     options: GeometryOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.evaluating.geometry import geometry

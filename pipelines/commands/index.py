@@ -28,7 +28,6 @@ class Index:
     ).field(None)
     options: IndexOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.searching.index import index

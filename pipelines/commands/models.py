@@ -14,7 +14,6 @@ from pipelines.runtime.ending import print_ending, reading_words, rows_again
 class Export:
     options: ExportOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.exporting.export import export
@@ -26,14 +25,13 @@ class Export:
 class Quantize:
     options: QuantizeOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.exporting.quantize import quantize
 
         result = quantize(self.options, self.output)
         sentences = result.pop("sentences")
-        print_facts(result, self.verbose)
+        print_facts(result)
         options = self.options
         rows = rows_again(options.inputs, options.text_column)
         reading = reading_words({"encoding": options.encoding, "delimiter": options.delimiter})
@@ -48,12 +46,11 @@ class Quantize:
 class Merge:
     options: MergeOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.adapting.merging import merge_tracked
 
         result = merge_tracked(self.options, self.output)
-        print_facts(result, self.verbose)
+        print_facts(result)
         asked = ("evaluate", self.options.first, self.output)
         print_ending("The average of both encoders is written.", self.output, asked)

@@ -22,15 +22,14 @@ if TYPE_CHECKING:  # pyarrow would slow --help
 class Prepare:
     options: PrepareOptions
     output: shared.JobFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.preparing.prepare import prepare
         from pipelines.storage.corpus import Corpus
 
-        result = prepare(self.options, self.output, self.verbose)
+        result = prepare(self.options, self.output)
         print_output(rows_table(result), end="\n\n")
-        print_facts(result, self.verbose)
+        print_facts(result)
         made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
         print_ending(
             made, self.output, next_training(Corpus.open(self.output), self.options.encoder)

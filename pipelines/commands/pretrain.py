@@ -57,7 +57,6 @@ class Pretrain:
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: bool = shared.RESUME.field(False)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         settings = self.training.settings(self.recipe)
@@ -67,20 +66,17 @@ class Pretrain:
 
         require_mlm(settings)
         new = _new_encoder(self)
-        corpus = self.training.open_corpus(
-            settings, self.output, verbose=self.verbose, inside=(PACKED, ENCODER)
-        )
+        corpus = self.training.open_corpus(settings, self.output, inside=(PACKED, ENCODER))
         result = pretrain(
             settings,
             corpus,
             self.output,
             new=new,
-            verbose=self.verbose,
             profile=self.profile,
             recipe=self.recipe,
             kept=self.kept,
         )
-        print_facts(result, self.verbose)
+        print_facts(result)
         if self.profile:
             print_output("\n" + read_sections(self.output), end="")
         print_ending(baseline_sentence(result), self.output, _next(self, corpus, new is not None))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.recording.metric_names import SUBSETS
 from pipelines.reports.values import UNDEFINED, as_typed, rounded
-from pipelines.runtime.progress import print_output, table
+from pipelines.runtime.progress import is_verbose, print_output, table
 
 # Keys of result.json that the terminal shows only with --verbose.
 INTERNAL = (
@@ -33,10 +33,9 @@ def print_result(result: dict[str, Any]) -> None:
     )
 
 
-def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:
-    """Print a result, without the keys of INTERNAL unless verbose."""
-    shown = {key: value for key, value in result.items() if verbose or key not in INTERNAL}
-    print_result(shown)
+def print_facts(result: Mapping[str, Any]) -> None:
+    """Print a result, without the keys of INTERNAL unless --verbose is given."""
+    print_result({k: v for k, v in result.items() if is_verbose() or k not in INTERNAL})
 
 
 def print_scores(result: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from pipelines.options.jobs import QuickstartOptions
 class Quickstart:
     options: QuickstartOptions
     output: Path | None = replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME").field(None)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from datetime import datetime
@@ -21,4 +20,4 @@ class Quickstart:
         from pipelines.adapting.quickstart import quickstart
 
         name = f"quickstart-{datetime.now():%Y%m%d-%H%M%S}"
-        quickstart(self.output or Path("runs") / name, self.verbose, self.options)
+        quickstart(self.output or Path("runs") / name, self.options)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from cotbert_core.messages.printable import shortened
 from pipelines.commands.printing import print_texts
-from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
 from pipelines.runtime.progress import print_output
 from pipelines.searching.options import SearchOptions
@@ -25,7 +24,6 @@ MOST_CHARACTERS = 300
 class Search:
     options: SearchOptions
     json: bool = Option("print one JSON object for each query", group=OUTPUT).field(False)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.searching.search import search

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.options import shared
 from pipelines.serving.options import ServeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
     options: ServeOptions
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.serving.service import serve_model
 
-        serve_model(self.options, self.verbose)
+        serve_model(self.options)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
-from pipelines.options import shared
 from pipelines.options.declare import Option
 from pipelines.runtime.progress import print_output
 
@@ -62,7 +61,6 @@ class Submit:
     stop: str | None = Option(
         "stop this job", "ID", group=JOB, exclusive="known", default="no job"
     ).field(None)
-    verbose: bool = shared.VERBOSE.field(False)
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
 
     def run(self) -> None:

@@ -23,7 +23,6 @@ SHOWN = 20
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     options: TokensOptions
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.templates.mask_predictions import top_tokens_of
@@ -37,7 +36,6 @@ class Tokens:
 class TokenMap:
     options: TokenMapOptions
     output: shared.OutputFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.templates.mask_predictions import token_map
@@ -50,7 +48,6 @@ class SearchTemplate:
     options: TemplateSearchOptions
     output: shared.OutputFolder
     resume: bool = Option("", obsolete="an interrupted search starts again").field(False)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.templates.template_ledger import search_table
@@ -65,7 +62,6 @@ class SearchTemplate:
 class GenerateTemplates:
     options: GenerateOptions
     output: shared.OutputFile
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.templates.template_generation import generate_templates

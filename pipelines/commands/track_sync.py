@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pipelines.options import shared
 from pipelines.options.declare import Option
 
 
@@ -21,7 +20,6 @@ class TrackSync:
             positional=True,
         ),
     ]
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync

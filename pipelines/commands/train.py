@@ -35,7 +35,6 @@ class Train:
     kept: shared.KeptFiles
     output: shared.JobFolder
     resume: bool = shared.RESUME.field(False)
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         settings = self.training.settings(self.recipe)
@@ -52,12 +51,12 @@ class Train:
                 "leave one of them out"
             )
         self.training.seeds_of(settings, self.seeds)  # UserError if both give one
-        corpus, dev = self.training.open_data(settings, self.output, verbose=self.verbose)
-        how: dict[str, Any] = {"verbose": self.verbose, "kept": self.kept, "recipe": self.recipe}
+        corpus, dev = self.training.open_data(settings, self.output)
+        how: dict[str, Any] = {"kept": self.kept, "recipe": self.recipe}
         settings = with_corpus_max_length(settings, corpus)
         if self.seeds is None:
             result = train(settings, corpus, dev, self.output, profile=self.profile, **how)
-            print_facts(result, self.verbose)
+            print_facts(result)
             if self.profile:
                 print_output("\n" + read_sections(self.output), end="")
             asked = comparison(self.training, settings, self.output / "model")
@@ -65,7 +64,7 @@ class Train:
             return
         check_inputs(settings, corpus)
         result = train_seeds(settings, self.seeds, corpus, dev, self.output, **how)
-        print_facts({key: value for key, value in result.items() if key != "runs"}, self.verbose)
+        print_facts({key: value for key, value in result.items() if key != "runs"})
         from pipelines.comparing.seeds_report import mean_sentence  # matplotlib
 
         print_ending(mean_sentence(result), self.output)

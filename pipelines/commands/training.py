@@ -132,8 +132,6 @@ class CorpusOptions:
         self,
         settings: TrainSettings,
         output: Path,
-        *,
-        verbose: bool = False,
         inside: Sequence[str] = (),
     ) -> Corpus:
         """Return the corpus, after preparing raw text for the settings' encoder.
@@ -162,7 +160,6 @@ class CorpusOptions:
             settings.encoder,
             settings.max_length,
             self.text_column,
-            verbose,
             settings.method,
             **self.reading,
         )
@@ -205,9 +202,7 @@ class TrainingOptions(CorpusOptions):
             )
         return (settings.seed,) if seeds is None else seeds
 
-    def open_data(
-        self, settings: TrainSettings, output: Path, *, verbose: bool = False
-    ) -> tuple[Corpus, DevSets]:
+    def open_data(self, settings: TrainSettings, output: Path) -> tuple[Corpus, DevSets]:
         """Return the corpus and the dev sets by which the best step is chosen.
 
         Labels and graded pairs are read first. With `dev: own`, raw text is refused before it is
@@ -234,7 +229,7 @@ class TrainingOptions(CorpusOptions):
             with_own(dev, Path(self.corpus))
         elif labelled is not None:
             dev = with_labelled(dev, labelled)
-        corpus = self.open_corpus(settings, output, verbose=verbose)
+        corpus = self.open_corpus(settings, output)
         return corpus, with_own(dev, corpus.path) if settings.dev == OWN else dev
 
 

@@ -22,7 +22,6 @@ class Tune:
     ).field(False)
     kept: shared.KeptFiles
     output: shared.JobFolder
-    verbose: bool = shared.VERBOSE.field(False)
 
     def run(self) -> None:
         from cotbert_core.settings import override
@@ -41,14 +40,13 @@ class Tune:
         stopping = options.stopping
         if stopping is not None and "eval_every" not in self.training.changed:
             settings = override(settings, {"eval_every": stopping.grace})
-        corpus, dev = self.training.open_data(settings, self.output, verbose=self.verbose)
+        corpus, dev = self.training.open_data(settings, self.output)
         result = tune(
             options,
             with_corpus_max_length(settings, corpus),
             corpus,
             dev,
             self.output,
-            verbose=self.verbose,
             discard=self.discard,
             kept=self.kept,
         )
@@ -59,7 +57,7 @@ class Tune:
             *("training_seconds", "registered", "mlflow_parent_run_id"),
         )
         print_output()
-        print_facts({key: result[key] for key in shown if key in result}, self.verbose)
+        print_facts({key: result[key] for key in shown if key in result})
         model = model_of(self.output, result["best"]["name"])
         encoder = result["best"]["settings"].get("encoder", settings.encoder)
         asked = comparison(self.training, override(settings, {"encoder": encoder}), model)

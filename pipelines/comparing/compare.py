@@ -42,7 +42,6 @@ def compare(
     corpus: Corpus,
     output: Path,
     *,
-    verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train and score every entry with every seed; return the means and spreads."""
@@ -52,14 +51,13 @@ def compare(
     with locked_output(output):
         continues = (output / SETTINGS_FILE).is_file()
         open_output(output, "comparison", record)
-        return _tracked(comparison, corpus, output, verbose, kept, continues=continues)
+        return _tracked(comparison, corpus, output, kept, continues=continues)
 
 
 def _tracked(
     comparison: Comparison,
     corpus: Corpus,
     output: Path,
-    verbose: bool,
     kept: KeptFiles,
     *,
     continues: bool,
@@ -76,7 +74,7 @@ def _tracked(
     about = f"Compares {names} on one budget, each training with {seeds} seed{'s' * (seeds > 1)}."
     with (
         tracking.tracked_run("compare", params, about=about, home=output) as run,
-        ray_session(verbose, output),
+        ray_session(output),
         worker_process() as process,
     ):
         for settings in comparison.trained.values():
@@ -84,7 +82,7 @@ def _tracked(
         run.dataset(corpus)
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)
-        options = {"verbose": verbose, "parent": run.key, "kept": kept, "process": process}
+        options = {"parent": run.key, "kept": kept, "process": process}
         rows = with_differences(_rows(comparison, corpus, output, found, run, options))
         result = {
             "budget": comparison.budget,

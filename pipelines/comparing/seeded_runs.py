@@ -59,7 +59,6 @@ def train_seeds(
     output: Path,
     *,
     recipe: str = "",
-    verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train once for each seed; return the results and the spread of the dev scores.
@@ -81,12 +80,12 @@ def train_seeds(
         open_output(output, RUNS, record)
         with (
             tracking.tracked_run("train-seeds", params, about=about, home=output) as run,
-            ray_session(verbose, output),
+            ray_session(output),
             worker_process() as process,
         ):
             run.dataset(corpus)
             baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
-            options: dict[str, Any] = {"verbose": verbose, "kept": kept, "process": process}
+            options: dict[str, Any] = {"kept": kept, "process": process}
             options |= {"parent": run.key, "baseline": baseline, "recipe": recipe}
             results = [
                 run_seed(settings, n, corpus, dev, output, name=f"{recipe} seed {n}", **options)

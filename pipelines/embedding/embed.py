@@ -53,7 +53,7 @@ CALLS_ON_GPUS = 3
 UPDATED_BYTES = 64 << 20
 
 
-def embed(options: EmbedOptions, output: Path, verbose: bool = False) -> dict[str, Any]:
+def embed(options: EmbedOptions, output: Path) -> dict[str, Any]:
     """Write the embeddings folder `output` and return its result; UserError for a bad input.
 
     A killed job of the same input, model and options is continued.
@@ -61,21 +61,21 @@ def embed(options: EmbedOptions, output: Path, verbose: bool = False) -> dict[st
     output = require_empty(output)
     job = open_job(options)
     with (
-        on_all_nodes(output, job.read_paths, verbose),
+        on_all_nodes(output, job.read_paths),
         resumable_output(output, job.record, paid=True) as work,
     ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
-        return _tracked(job, work, verbose)
+        return _tracked(job, work)
 
 
-def _tracked(job: EmbedJob, work: ResumableOutput, verbose: bool) -> dict[str, Any]:
+def _tracked(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     """Run the job in its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     about = f"Embeds {', '.join(job.options.inputs)} by {job.options.model}."
     with (
         resumable_run(work, "embed", params, about) as run,
-        nullcontext() if _runs_alone(job) else ray_session(verbose, work.output),
+        nullcontext() if _runs_alone(job) else ray_session(work.output),
     ):
         job_result = _run(job, work)
         run.result(job_result)

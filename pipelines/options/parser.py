@@ -62,6 +62,11 @@ def add_arguments(
                 where = exclusive[word]
             on_added(one, _add(where, one))
     group.add_argument(
+        "--verbose",
+        action="store_true",
+        help="show the output of Ray, and errors with their traceback",
+    )
+    group.add_argument(
         "-q", "--quiet", action="store_true", help="show only warnings, errors and the result"
     )
     group.add_argument("-h", "--help", action="help", help="show this help and exit")

@@ -46,7 +46,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return seeds
 
 
-VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
 RESUME = Option("", obsolete="the same command continues an interrupted job")
 OUTPUT_FOLDER = Option("write into this new or empty folder", "DIR", group=OUTPUT)
 JOB_FOLDER = replace(

@@ -51,9 +51,7 @@ from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 FEW_BYTES = 8 << 20
 
 
-def prepare(
-    options: PrepareOptions, output: Path, verbose: bool = False, parent: str | None = None
-) -> dict[str, Any]:
+def prepare(options: PrepareOptions, output: Path, parent: str | None = None) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input.
 
     A killed job of the same input and options is continued.
@@ -62,14 +60,14 @@ def prepare(
     job = check_input(options)
     record = _record(job)
     with (
-        on_all_nodes(output, job.plan.files, verbose),
+        on_all_nodes(output, job.plan.files),
         resumable_output(output, record) as work,
     ):
         if work.before:
             _show_finished(len(job.plan.shards), work)
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
-        return _run(job, work, verbose, parent)
+        return _run(job, work, parent)
 
 
 def check_input(options: PrepareOptions) -> CorpusJob:
@@ -129,9 +127,7 @@ def _show_finished(count: int, work: ResumableOutput) -> None:
     say(f"continuing {work.output.parent.parent}: {shards} of {count} shards{and_parts} are done")
 
 
-def _run(
-    job: CorpusJob, work: ResumableOutput, verbose: bool, parent: str | None
-) -> dict[str, Any]:
+def _run(job: CorpusJob, work: ResumableOutput, parent: str | None) -> dict[str, Any]:
     # The order of the files does not matter, as in the record.
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params |= {name: tuple(sorted(set(params[name]))) for name in ("inputs", "exclude")}
@@ -142,9 +138,7 @@ def _run(
     about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
         resumable_run(work, "prepare", params, about, parent) as run,
-        nullcontext()
-        if runs_alone(job.stamps, most=FEW_BYTES)
-        else ray_session(verbose, work.output),
+        nullcontext() if runs_alone(job.stamps, most=FEW_BYTES) else ray_session(work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)

@@ -31,15 +31,21 @@ class _State:
     """open_line: the terminal whose last line is a progress line that is still redrawn."""
 
     quiet: bool = False
+    verbose: bool = False
     open_line: TextIO | None = None
 
 
 _state = _State()
 
 
-def set_quiet(quiet: bool) -> None:
-    """Show only this process's warnings, errors and results, or everything again."""
-    _state.quiet = quiet
+def set_output(*, quiet: bool = False, verbose: bool = False) -> None:
+    """Set what this process shows: only warnings, errors and results, or Ray's output too."""
+    _state.quiet, _state.verbose = quiet and not verbose, verbose
+
+
+def is_verbose() -> bool:
+    """Return whether this process shows Ray's output and the tracebacks of errors."""
+    return _state.verbose
 
 
 class Progress:

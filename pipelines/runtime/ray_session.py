@@ -19,6 +19,7 @@ from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_own_token
 from pipelines.runtime.cores import available_cores
 from pipelines.runtime.lost_nodes import lost_nodes_reported
+from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
@@ -62,22 +63,22 @@ def ray_runs() -> bool:
 
 
 @contextmanager
-def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None]:
+def ray_session(log: Path | None = None) -> Iterator[None]:
     """Connect to the cluster of RAY_ADDRESS, or start Ray on this machine, for the block.
 
-    An existing session is used and left running. verbose: show Ray's own output. log: folder of
-    ray.log, which otherwise gets Ray's warnings.
+    An existing session is used and left running. log: folder of ray.log, which gets Ray's warnings
+    unless its own output is shown.
     """
-    log = None if verbose else log
-    with _connected(verbose, log), nullcontext() if log is None else ray_log(log):
+    log = None if is_verbose() else log
+    with _connected(log), nullcontext() if log is None else ray_log(log):
         yield
 
 
 @contextmanager
-def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
+def _connected(log: Path | None) -> Iterator[None]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    if not verbose:
+    if not is_verbose():
         # Ray's C++ code also writes to standard error, including harmless warnings of Ray Data.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
@@ -96,10 +97,10 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     else:
         check_address(address)
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
-    messages = nullcontext() if verbose else ray_private.messages_to(partial(_write, log))
+    messages = nullcontext() if is_verbose() else ray_private.messages_to(partial(_write, log))
     with private as options, messages:
         try:
-            _init(address, verbose, log, options)
+            _init(address, log, options)
             with nullcontext() if is_local else lost_nodes_reported():
                 yield
         finally:
@@ -110,9 +111,11 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
             processes.kill(known)
 
 
-def _init(address: str, verbose: bool, log: Path | None, options: Mapping[str, Any]) -> None:
+def _init(address: str, log: Path | None, options: Mapping[str, Any]) -> None:
     """Connect to a cluster, or start Ray. options: further ones of `ray.init`."""
     import ray
+
+    verbose = is_verbose()
 
     with (
         nullcontext() if verbose else _silence(log),
@@ -126,7 +129,7 @@ def _init(address: str, verbose: bool, log: Path | None, options: Mapping[str, A
             log_to_driver=verbose,
             **options,
         )
-    _quieten(verbose)
+    _quieten()
 
 
 @contextmanager
@@ -221,12 +224,12 @@ def _write(log: Path | None, text: str) -> None:
         write_lines(log, text)
 
 
-def _quieten(verbose: bool) -> None:
+def _quieten() -> None:
     import ray.data
 
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = verbose
-    context.print_on_execution_start = verbose
+    verbose = is_verbose()
+    context.enable_progress_bars = context.print_on_execution_start = verbose
     level = logging.INFO if verbose else logging.ERROR
     for name in LOGGERS:
         logging.getLogger(name).setLevel(level)

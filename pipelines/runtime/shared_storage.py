@@ -24,9 +24,7 @@ MOST_FILES = 1000
 
 
 @contextmanager
-def on_all_nodes(
-    output: Path, inputs: Iterable[str | Path], verbose: bool = False
-) -> Iterator[None]:
+def on_all_nodes(output: Path, inputs: Iterable[str | Path]) -> Iterator[None]:
     """Open a Ray session on a cluster and check that its nodes see the output and the inputs.
 
     Raises UserError if a node does not. Does nothing without a cluster. inputs: paths to check;
@@ -35,7 +33,7 @@ def on_all_nodes(
     if not _has_cluster():
         yield
         return
-    with ray_session(verbose):
+    with ray_session():
         local = dict.fromkeys(str(path) for path in inputs if os.path.isabs(path))
         check_visible(output, list(local)[:MOST_FILES])
         yield

@@ -34,9 +34,9 @@ def live_nodes() -> list[Node]:
     return [node for node in lent if node.cpus]
 
 
-def has_gpus(verbose: bool = False) -> bool:
+def has_gpus() -> bool:
     """Return whether a job's workers have GPUs: in the Ray session, at RAY_ADDRESS, or here."""
-    with ray_session(verbose) if names_cluster() else nullcontext():
+    with ray_session() if names_cluster() else nullcontext():
         return any(node.gpus for node in live_nodes())
 
 

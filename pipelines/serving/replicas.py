@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_session import names_cluster
 from pipelines.runtime.worker_resources import worker_pool
 from pipelines.serving.encoder_replica import EncoderReplica
@@ -72,17 +73,17 @@ class Replicas:
 
 
 @contextmanager
-def running_replicas(options: ServeOptions, verbose: bool) -> Iterator[Replicas]:
+def running_replicas(options: ServeOptions) -> Iterator[Replicas]:
     """Start the replicas on the Ray session, and end them after the block."""
     from ray import serve
 
-    _quieten(verbose)
+    _quieten()
     count, resources, threads = worker_pool(options.replicas, on_gpus=options.backend == "torch")
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU
     # A unique name, since a cluster may have other applications.
     name = f"cotbert-{secrets.token_hex(4)}"
     serve.start(proxy_location="Disabled")
-    _quieten(verbose)
+    _quieten()
     try:
         deployment = serve.deployment(EncoderReplica).options(
             name="encoder",
@@ -101,5 +102,5 @@ def running_replicas(options: ServeOptions, verbose: bool) -> Iterator[Replicas]
                     serve.shutdown()
 
 
-def _quieten(verbose: bool) -> None:
-    logging.getLogger("ray.serve").setLevel(logging.INFO if verbose else logging.ERROR)
+def _quieten() -> None:
+    logging.getLogger("ray.serve").setLevel(logging.INFO if is_verbose() else logging.ERROR)

@@ -35,7 +35,7 @@ BACKLOG = 2048
 EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "uvicorn")
 
 
-def serve_model(options: ServeOptions, verbose: bool = False) -> None:
+def serve_model(options: ServeOptions) -> None:
     """Serve a model until the process is interrupted, which raises KeyboardInterrupt.
 
     Raises UserError for an unusable model, address or token.
@@ -48,8 +48,8 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
 
     with (
         bound_socket(options.host, options.port) as listener,
-        ray_session(verbose),
-        running_replicas(replace(options, model=model, backend=backend), verbose) as replicas,
+        ray_session(),
+        running_replicas(replace(options, model=model, backend=backend)) as replicas,
     ):
         batching = Batching(
             batch_tokens=options.batch_tokens or replicas.batch_tokens(),

@@ -55,7 +55,6 @@ def train(
     dev: DevSets,
     output: Path,
     *,
-    verbose: bool = False,
     parent: str | None = None,
     name: str | None = None,
     recipe: str = "",
@@ -97,7 +96,7 @@ def train(
         kept=kept,
     )
     with (
-        on_all_nodes(output, (corpus.path, *settings.encoders.values()), verbose),
+        on_all_nodes(output, (corpus.path, *settings.encoders.values())),
         locked_output(output, patience),
     ):
         check_capacity(settings)
@@ -106,7 +105,7 @@ def train(
         _check_metrics(training)
         with (
             _tracked(training, record, name=name, recipe=recipe, parent=parent) as run,
-            ray_session(verbose, output),
+            ray_session(output),
             begun_process(settings, process) as begun,
         ):
             run.dataset(corpus)

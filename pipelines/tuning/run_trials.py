@@ -18,7 +18,7 @@ from cotbert_core.settings import TrainSettings, override
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.placement import place_workers
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import is_verbose, say
 from pipelines.runtime.ray_log import only_in_log
 from pipelines.runtime.training_capacity import gpus_there, takes_gpus, trainings_that_fit
 from pipelines.runtime.worker_resources import live_nodes
@@ -101,11 +101,11 @@ def _fit(
             name=TUNE_FOLDER,
             storage_path=str(folder.parent),
             callbacks=[ProgressCallback(plan, folder, steps, share)],
-            verbose=1 if sweep.verbose else 0,
+            verbose=int(is_verbose()),
         ),
     )
     # The progress callback reports failures.
-    with nullcontext() if sweep.verbose else only_in_log("ray.tune", folder.parent):
+    with nullcontext() if is_verbose() else only_in_log("ray.tune", folder.parent):
         tuner.fit()
 
 

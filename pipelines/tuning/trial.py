@@ -19,6 +19,7 @@ from cotbert_core.settings import TrainSettings, build
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
+from pipelines.runtime.progress import is_verbose, set_output
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
@@ -48,7 +49,7 @@ class Sweep:
     parent: str | None
     tracking_uri: str = field(repr=False)  # may hold credentials: only passed in memory
     early_stopping: bool
-    verbose: bool
+    verbose: bool = field(default_factory=is_verbose)
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     kept: KeptFiles = MODEL_ALONE
     check_before: bool = True
@@ -59,6 +60,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
+    set_output(verbose=sweep.verbose)
     folder = sweep.folder / config[TRIAL]
     if not (folder / SETTINGS_FILE).is_file():  # a killed trial may have left a folder without it
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,7 +81,6 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         Corpus.open(sweep.corpus),
         dev,
         folder,
-        verbose=sweep.verbose,
         parent=sweep.parent,
         name=config[RUN_NAME],
         recipe=sweep.recipe,

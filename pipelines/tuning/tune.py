@@ -55,7 +55,6 @@ def tune(
     dev: DevSets,
     output: Path,
     *,
-    verbose: bool = False,
     discard: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def tune(
     else:
         require_empty(output)
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
-    with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
+    with on_all_nodes(output, (corpus.path, *encoders)), locked_output(output):
         for settings in plan.possible:
             check_capacity(settings)
             check_concurrent(settings, options.max_concurrent)
@@ -85,7 +84,7 @@ def tune(
             check_output(output, "sweep", record, finished=False)  # UserError for another sweep
             return _registered(options.register, dev, output)
         output = _open(output, record, discard)
-        result = _tracked(options, plan, corpus, dev, output, verbose, kept)
+        result = _tracked(options, plan, corpus, dev, output, kept)
     if result["best"] is None:
         raise without_result(result["trials"])
     return result
@@ -97,7 +96,6 @@ def _tracked(
     corpus: Corpus,
     dev: DevSets,
     output: Path,
-    verbose: bool,
     kept: KeptFiles,
 ) -> dict[str, Any]:
     """Run the sweep in its MLflow run."""
@@ -111,7 +109,7 @@ def _tracked(
             about=about,
             home=output,
         ) as run,
-        ray_session(verbose, output),
+        ray_session(output),
     ):
         run.dataset(corpus)
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
@@ -124,7 +122,6 @@ def _tracked(
             parent=run.key,
             tracking_uri=tracking.tracking_uri(),
             early_stopping=options.stopping is not None,
-            verbose=verbose,
             baselines=found,
             kept=kept,
             recipe=options.recipe,

@@ -180,7 +180,7 @@ def test_another_best_candidate_is_averaged_anew(tmp_path, monkeypatch):
 def test_pretraining_has_the_batches_of_the_candidates(tmp_path, options, monkeypatch):
     monkeypatch.setattr(job, "pretrain", lambda settings, *_, **__: seen.append(settings))
     seen, given = [], replace(options, pretrain=3, batch_size=8)
-    asked = job._Job(given, tmp_path, None, False, (), MODEL_ALONE)
+    asked = job._Job(given, tmp_path, None, (), MODEL_ALONE)
     job._pretrained(asked, options.encoder, None, None)
     assert [settings.batch_size for settings in seen] == [8]
 

@@ -135,7 +135,7 @@ def test_every_node_of_a_cluster_must_see_the_corpus_and_both_models(
 ):
     seen = []
 
-    def check(output, inputs, verbose):
+    def check(output, inputs):
         seen.extend(inputs)
         raise UserError("a node does not see it")
 

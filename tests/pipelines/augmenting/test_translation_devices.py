@@ -28,7 +28,7 @@ def machines(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: driver)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: driver > 0)
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-        monkeypatch.setattr(worker_resources, "ray_session", lambda verbose: nullcontext())
+        monkeypatch.setattr(worker_resources, "ray_session", lambda: nullcontext())
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
         node = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": cluster}}
         monkeypatch.setattr(ray, "nodes", lambda: [node])
@@ -46,7 +46,7 @@ def without_models(monkeypatch):
 
 def translation_job(**options):
     asked = BackTranslation(beam=1, **options)
-    return methods.TranslationJob(asked, workers=None, verbose=False)
+    return methods.TranslationJob(asked, workers=None)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_engine_for_cores_takes_no_gpu_away(machines, monkeypatch):
     job = translation_job(engine="ctranslate2", precision="float32")
     assert (job.record["device"], job.record["batch_tokens"]) == ("cpu", CPU_BATCH_TOKENS)
     asked = []
-    monkeypatch.setattr(methods, "ray_session", lambda verbose: nullcontext())
+    monkeypatch.setattr(methods, "ray_session", lambda: nullcontext())
     monkeypatch.setattr(methods, "message_queue", lambda handle: nullcontext())
     monkeypatch.setattr(methods, "map_shards_with_actors", lambda *a: asked.append(a[-1]) or [])
     job.run(None, ["part-000000.parquet"], print)

@@ -22,7 +22,7 @@ def prepared(tmp_path, monkeypatch):
     """The folders that would have been prepared, with nothing but a manifest written there."""
     folders = []
 
-    def prepare(options, folder, verbose):
+    def prepare(options, folder):
         assert not folder.exists()
         folder.mkdir(parents=True)
         made = {**vars(options), "clean": vars(options.clean)}

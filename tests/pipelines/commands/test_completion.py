@@ -10,7 +10,7 @@ import pytest
 from pipelines.cli import main
 from pipelines.commands import COMMANDS
 from pipelines.options.completion import SHELLS
-from pipelines.runtime.progress import Progress, say, set_quiet
+from pipelines.runtime.progress import Progress, say, set_output
 
 ASK = "source {}; COMP_WORDS=({}); COMP_CWORD={}; _shtab_cotbert; echo ${{COMPREPLY[@]}}"
 
@@ -48,12 +48,12 @@ def test_every_shell_has_a_script_with_every_command(shell, capsys):
 
 
 def test_quiet_leaves_warnings_and_errors(capsys):
-    set_quiet(True)
+    set_output(quiet=True)
     say("note: nothing to see")
     say("warning: 3 rows are lost")
     say("cotbert: the job failed")
     Progress("embed", 10, "rows").show(10)
-    set_quiet(False)
+    set_output()
     assert capsys.readouterr().err.splitlines() == [
         "warning: 3 rows are lost",
         "cotbert: the job failed",

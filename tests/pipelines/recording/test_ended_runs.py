@@ -49,7 +49,7 @@ def test_a_job_is_finished_when_its_run_has_ended(
 
 def adaptation(encoder, output):
     options = AdaptOptions(("a.txt",), encoder)
-    return adapt._Job(options, output, None, False, (), adapt.MODEL_ALONE)
+    return adapt._Job(options, output, None, (), adapt.MODEL_ALONE)
 
 
 def test_an_adaptation_is_finished_when_its_run_has_ended(
@@ -103,7 +103,7 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
     corpus = SimpleNamespace(path=tmp_path, digest="d")
     monkeypatch.setattr(tune.tracking.Run, "dataset", lambda run, corpus: None)
     options = TuneOptions(open_space("temperature"))
-    tune._tracked(options, plan, corpus, {}, tmp_path / "tune", False, tune.MODEL_ALONE)
+    tune._tracked(options, plan, corpus, {}, tmp_path / "tune", tune.MODEL_ALONE)
     assert [own_store.get_run(run).info.status for run in lost] == ["KILLED", "KILLED"]
 
 

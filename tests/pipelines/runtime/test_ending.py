@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipelines.commands.printing import INTERNAL, print_facts
 from pipelines.runtime.ending import print_ending, shown_path, typed
+from pipelines.runtime.progress import set_output
 
 
 def test_a_job_names_its_result_folder_report_and_next_command(tmp_path, monkeypatch, capsys):
@@ -38,7 +39,8 @@ def test_internal_facts_are_shown_on_request(capsys):
     result = {"rows": 3, **dict.fromkeys(INTERNAL, 1)}
     print_facts(result)
     assert capsys.readouterr().out == "rows  3\n"
-    print_facts(result, verbose=True)
+    set_output(verbose=True)
+    print_facts(result)
     assert len(capsys.readouterr().out.splitlines()) == len(result)
 
 

@@ -46,9 +46,7 @@ def test_a_place_that_cannot_be_written_is_a_users_mistake(tmp_path, monkeypatch
 )
 def test_without_a_cluster_nothing_is_asked(tmp_path, monkeypatch, address, seen):
     asked = []
-    monkeypatch.setattr(
-        shared_storage, "ray_session", lambda verbose: nullcontext(asked.append("session"))
-    )
+    monkeypatch.setattr(shared_storage, "ray_session", lambda: nullcontext(asked.append("session")))
     monkeypatch.setattr(shared_storage, "check_visible", lambda _, inputs: asked.append(inputs))
     monkeypatch.delitem(sys.modules, "ray", raising=False)  # no session of this process
     monkeypatch.setenv("RAY_ADDRESS", address)
