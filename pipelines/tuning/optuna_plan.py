@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.tuning.state import ENDED, dev_scores, status_of, trained_scores
@@ -37,8 +36,6 @@ from tune_spaces.search_space import enough_corners
 
 OPTUNA = "optuna"
 JOURNAL_FILE = "optuna.log"
-# The samples of earlier versions, a file for each trial.
-SAMPLED_ENDING = ".drawn.json"
 # Maximum number of corners of a space that are checked against corpus and encoder, which takes 0.2
 # to 0.7 s each for MiniLM; of more corners a subset with every pair of values is checked.
 CORNERS = 100
@@ -98,10 +95,6 @@ class OptunaPlan(TrialPlan):
             direction="maximize",
             load_if_exists=True,
         )
-        if not self._study.trials:
-            for file in sorted(folder.glob(f"*{SAMPLED_ENDING}"))[:: len(self._seeds)]:
-                self._study.enqueue_trial(read_json(file)["drawn"])
-                self._study.ask(self._distributions)
         while len(self.trials) < len(self._samples()) * len(self._seeds):
             self._add()
 

@@ -102,15 +102,6 @@ def test_what_is_sampled_is_kept_before_a_trial_starts(tmp_path):
     assert (len(default.record["axes"]), default.total) == (1, 2 * DEFAULT_TRIALS)
 
 
-def test_a_sweep_of_an_earlier_version_continues_with_its_samples(tmp_path):
-    """They were in a file for each trial."""
-    for number, heat in enumerate((0.05, 0.05, 0.125, 0.125)):
-        write_json(tmp_path / f"{number:04}.drawn.json", {"drawn": {KEY: heat}})
-    plan = plan_of(tmp_path, 3, (0, 1))
-    assert [trial.sample[KEY] for trial in plan.trials.values()] == [0.05, 0.05, 0.125, 0.125]
-    assert plan.grow().sample[KEY] not in (0.05, 0.125)
-
-
 def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
     """Of a finished or stopped sample; one that failed or diverged has no score."""
 
