@@ -39,21 +39,31 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
 
 
 class TemplateLedger:
-    """The scored templates, in memory and in a file with a line for each.
+    """Score each template once; write the score to a file, log it to MLflow and show it.
 
-    scores: of the templates, -inf for one without a valid score.
+    score: function from a template's text to its score. path: the file, with a line for each row.
+    most: maximum number of templates. scores: by template, -inf for one without a valid score.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, score: Callable[[str], float], path: Path, run: Run, most: int) -> None:
+        self._score, self._path, self._run = score, path, run
+        self._progress = Progress("search", most, "template")
         self.rows: list[dict[str, Any]] = []
         self.scores: dict[str, float] = {}
 
-    def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
-        """Write a score to disk and return its row."""
+    def __call__(self, text: str, stage: str) -> float:
+        """Return the score of a template, -inf if it is not valid. stage: of the search."""
+        if text not in self.scores:
+            started = time.perf_counter()
+            value = self._score(text)
+            self._add(text, stage, value, time.perf_counter() - started)
+        return self.scores[text]
+
+    def _add(self, text: str, stage: str, spearman: float, seconds: float) -> None:
+        number = len(self.rows) + 1
         row: dict[str, Any] = {
-            "number": len(self.rows) + 1,
-            "template": template,
+            "number": number,
+            "template": text,
             "stage": stage,
             # Spearman is NaN for equal cosines, and JSON has no NaN.
             "spearman": spearman if math.isfinite(spearman) else None,
@@ -62,28 +72,10 @@ class TemplateLedger:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.rows.append(row)
-        self.scores[template] = _rank(row)
-        return row
-
-
-class Scorer:
-    """Score each template once; write the score to the ledger, log it to MLflow and show it."""
-
-    def __init__(
-        self, score: Callable[[str], float], ledger: TemplateLedger, run: Run, most: int
-    ) -> None:
-        self._score, self._ledger, self._run = score, ledger, run
-        self._progress = Progress("search", most, "template")
-
-    def __call__(self, text: str, stage: str) -> float:
-        if text not in self._ledger.scores:
-            started = time.perf_counter()
-            value = self._score(text)
-            row = self._ledger.add(text, stage, value, time.perf_counter() - started)
-            if row["spearman"] is not None:
-                self._run.metrics({DEV_SPEARMAN: value}, row["number"])
-            self._progress.show(row["number"], f"{value:.2f}  {text}", always=True)
-        return self._ledger.scores[text]
+        self.scores[text] = _rank(row)
+        if math.isfinite(spearman):
+            self._run.metrics({DEV_SPEARMAN: spearman}, number)
+        self._progress.show(number, f"{spearman:.2f}  {text}", always=True)
 
 
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:

@@ -34,7 +34,7 @@ from pipelines.templates.template_candidates import (
     read_relations,
     read_templates,
 )
-from pipelines.templates.template_ledger import Scorer, TemplateLedger, greedy_search, search_table
+from pipelines.templates.template_ledger import Score, TemplateLedger, greedy_search, search_table
 from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
 
 TEMPLATES_FILE = "templates.jsonl"
@@ -58,14 +58,14 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
     tracked = tracking.tracked_run("search-template", _params(settings), output=output)
     with locked_output(output), tracked as run, atomic_folder(output) as folder:
         write_json(folder / SETTINGS_FILE, settings)
-        ledger = TemplateLedger(folder / TEMPLATES_FILE)
         tokens = tokenize_pairs(backbone, pairs)
 
         def score(text: str) -> float:
             return score_template(backbone, tokens, resolve_template(text), options.precision)
 
-        scorer = Scorer(score, ledger, run, _most(choices, options.rounds))
-        best = _search(scorer, choices, options.rounds)
+        most = _most(choices, options.rounds)
+        ledger = TemplateLedger(score, folder / TEMPLATES_FILE, run, most)
+        best = _search(ledger, choices, options.rounds)
         if not math.isfinite(ledger.scores[best]):
             raise RuntimeError("every template gives equal cosines for all pairs, so none is best")
         result = _result(settings, ledger, best, run.id)
@@ -78,11 +78,11 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
     return result | {"rows": ledger.rows}
 
 
-def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
+def _search(score: Score, choices: Choices, rounds: int) -> str:
     """Return the text of the best template; the earlier one wins a tie."""
     if isinstance(choices, Lists):
-        return greedy_search(scorer, choices, rounds).text
-    return max(choices, key=lambda text: scorer(text, GIVEN))
+        return greedy_search(score, choices, rounds).text
+    return max(choices, key=lambda text: score(text, GIVEN))
 
 
 def _most(choices: Choices, rounds: int) -> int:
