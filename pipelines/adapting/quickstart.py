@@ -17,7 +17,7 @@ from cotbert_core.files import write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.quickstart_page import QuickstartOutcome, summary, write_report
+from pipelines.adapting.quickstart_page import SHOWN, QuickstartOutcome, summary, write_report
 from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
@@ -29,9 +29,6 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import gpus_there
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
-# CoT-BERT as published, and a sentence with the rest of its document as its positive, which finds
-# most (docs/measured.md). `cotbert adapt` tries all candidates.
-SHOWN = ("cot-bert-template", "denosent-rest")
 QUERIES = (
     "The result has the same shape as the input.",
     "Raised when the connection to the server is lost.",
@@ -52,7 +49,7 @@ def quickstart(output: Path, options: QuickstartOptions | None = None) -> dict[s
     with tracked as run, ray_session(output):
         adapted = adapt(adapt_options(options), output / "adapt", parent=run.key, also=SHOWN)
         found = nearest(output / "adapt" / MODEL, output / "adapt" / CORPUS / HELD_OUT_FILE)
-        outcome = QuickstartOutcome(adapted, found, SHOWN)
+        outcome = QuickstartOutcome(adapted, found)
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)
         write_report(output, outcome, seconds)

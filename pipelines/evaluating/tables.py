@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from pipelines.evaluating.scoring import (
     measure_of,
     score_of,
 )
-from pipelines.reports.values import UNDEFINED, p_value
+from pipelines.reports.values import UNDEFINED, p_value, score_text
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _model_rows(model: Model, columns: Sequence[str], average: str) -> Iterator[
     result = model.result
     entries = [result.get(column) for column in columns]
     scored = (*columns, average)
-    yield (model.label, *(_digits(score_of(result[c])) if c in result else "" for c in scored))
+    yield (model.label, *(score_text(score_of(result[c])) if c in result else "" for c in scored))
     if f"{average}_low" in result:
         ends = [(e or {}).get(end) for e in entries for end in ("low", "high")]
         ends += [result[f"{average}_{end}"] for end in ("low", "high")]
@@ -120,7 +119,7 @@ def _model_rows(model: Model, columns: Sequence[str], average: str) -> Iterator[
 def _published_row(row: Published, methods: set[tuple[str | None, str]]) -> tuple[str, ...]:
     same = ", the same method" if (row.backbone, row.trained_by) in methods else ""
     name = f"[{row.method}, {row.backbone}, {row.kind}{same}; {row.source}]"
-    return (name, *map(_digits, row.scores), _digits(row.average))
+    return (name, *map(score_text, row.scores), score_text(row.average))
 
 
 def _differences(result: Mapping[str, Any]) -> list[Table]:
@@ -177,12 +176,8 @@ def _others(models: Sequence[Model]) -> Table:
                 measure, ends = "main score", ""
             else:
                 continue
-            rows.append((model.label, name, measure, _digits(score_of(entry)), ends))
+            rows.append((model.label, name, measure, score_text(score_of(entry)), ends))
     return Table("Other tasks", header, rows)
-
-
-def _digits(value: float) -> str:
-    return UNDEFINED if math.isnan(value) else f"{value:.2f}"
 
 
 def _range(low: float | None, high: float | None, sign: str = "") -> str:
