@@ -20,6 +20,7 @@ from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.scoring import Scored
 from pipelines.runtime.progress import say
+from pipelines.runtime.ray_log import logged_from
 
 PREFIX = "mteb"
 GROUPS = {
@@ -172,12 +173,6 @@ def _entry(task: Any, result: Any) -> dict[str, Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence mteb's advice about newer versions of tasks, batch sizes and metadata."""
-    logger = logging.getLogger("mteb")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    with logged_from(logging.getLogger("mteb"), logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

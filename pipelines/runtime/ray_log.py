@@ -24,6 +24,17 @@ EXPECTED = ("Progress bars disabled", "Set ray log level from environment variab
 
 
 @contextmanager
+def logged_from(target: logging.Logger | logging.Handler, level: int) -> Iterator[None]:
+    """Set the least level that a logger or a handler takes in the block."""
+    previous = target.level
+    target.setLevel(level)
+    try:
+        yield
+    finally:
+        target.setLevel(previous)
+
+
+@contextmanager
 def ray_log(folder: Path) -> Iterator[None]:
     """Write Ray's warnings and errors of the block to the folder's log; only errors are shown."""
     file = _LogFile(folder)
@@ -31,10 +42,10 @@ def ray_log(folder: Path) -> Iterator[None]:
         stack.callback(file.close)
         for name in LOGGERS:
             logger = logging.getLogger(name)
-            stack.enter_context(_level(logger, logging.WARNING))
+            stack.enter_context(logged_from(logger, logging.WARNING))
             for handler in logger.handlers:
                 if type(handler) is not _LogFile and isinstance(handler, logging.StreamHandler):
-                    stack.enter_context(_level(handler, logging.ERROR))
+                    stack.enter_context(logged_from(handler, logging.ERROR))
             if logger.handlers:  # the others propagate to their parent
                 logger.addHandler(file)
                 stack.callback(logger.removeHandler, file)
@@ -48,7 +59,7 @@ def only_in_log(name: str, folder: Path) -> Iterator[None]:
     previous = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [file], False
     try:
-        with _level(logger, logging.WARNING):
+        with logged_from(logger, logging.WARNING):
             yield
     finally:
         logger.handlers, logger.propagate = previous
@@ -93,13 +104,3 @@ class _CleanLine(logging.Formatter):
 def _clean(text: str) -> str:
     """Return a text without credentials, control characters and Ray's colours."""
     return printable(redact(COLOUR.sub("", text)))
-
-
-@contextmanager
-def _level(target: logging.Logger | logging.Handler, level: int) -> Iterator[None]:
-    previous = target.level
-    target.setLevel(level)
-    try:
-        yield
-    finally:
-        target.setLevel(previous)
