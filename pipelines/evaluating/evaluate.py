@@ -82,7 +82,9 @@ def evaluate_several(
             f"at least {LEAST_RESAMPLES}, or a single model"
         )
     data = read_evaluation_data(common, labelled)
-    labels, opened = _opened(several)
+    labels, kept = with_labels(several)
+    # --remove counts tokens in the scored sentences, which these were opened without.
+    opened = [None if o.remove else r for o, r in zip(several, kept, strict=True)]
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
     about = f"Scores {params['model']} on the same tasks, with the differences between them."
     with tracking.tracked_run("evaluate", params, about=about, parent=parent, output=output) as run:
@@ -107,15 +109,6 @@ def evaluate_several(
         result["mlflow_run_id"] = run.id
         files.write(run, result, list(models.values()))
     return result
-
-
-def _opened(
-    several: Sequence[EvaluateOptions],
-) -> tuple[list[str], list[OpenReadout | None]]:
-    """Return a label for each model, and the opened one where it is kept and reads without the
-    scored sentences, in which --remove counts tokens."""
-    labels, opened = with_labels(several)
-    return labels, [None if o.remove else r for o, r in zip(several, opened, strict=True)]
 
 
 def _score(

@@ -144,6 +144,10 @@ def _one(
     scores = score_pairs(encode_pairs, data.pairs)
     vectors = encode(data.sampled) if data.sampled else encoded[0]
     words = model.backbone.model.get_input_embeddings().weight.detach()
+    found_first = None
+    if data.held_out is not None:
+        queries = encode.by(model.for_queries)
+        found_first = score_held_out(encode, data.held_out, queries).found_first
     return Geometry(
         label=label,
         model=name,
@@ -155,16 +159,8 @@ def _one(
         anisotropy=anisotropy(vectors),
         token_anisotropy=anisotropy(words.cpu().numpy()),
         cosine=scores.cosine,
-        found_first=_found_first(model, encode, data.held_out),
+        found_first=found_first,
     )
-
-
-def _found_first(
-    model: OpenReadout, encode: CountedEncode, held_out: HeldOut | None
-) -> float | None:
-    if held_out is None:
-        return None
-    return score_held_out(encode, held_out, encode.by(model.for_queries)).found_first
 
 
 def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:

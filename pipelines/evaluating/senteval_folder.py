@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.sts import load_dev, missing_tasks
-from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS, missing_transfer_tasks
+from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 
 # Scored pairs of the test sets (Conneau and Kiela 2018, tables 1 and 2; STS13 without SMT, which is
 # licensed separately), and examples of all parts of the transfer tasks.
@@ -64,7 +63,7 @@ def check_folder(folder: Path) -> list[TaskState]:
     """Return the state of every task, in the order of the published tables; UserError for a missing
     folder or one without tasks."""
     require_folder(folder)
-    states = [*_sts_states(folder), *_transfer_states(folder)]
+    states = [TaskState(name, _state_of(name, folder)) for name in (*STS_TASKS, *TRANSFER_TASKS)]
     if all(one.state == ABSENT for one in states):
         raise UserError(
             f"{str(folder)!r} has none of SentEval's tasks: give the folder in which STS, SICK and "
@@ -73,36 +72,31 @@ def check_folder(folder: Path) -> list[TaskState]:
     return states
 
 
-def _sts_states(folder: Path) -> Iterator[TaskState]:
-    for task, (_, load) in STS_TASKS.items():
-        if missing_tasks(folder, [task]):
-            yield TaskState(task, ABSENT)
-            continue
-        try:
-            found = {"test": sum(len(pairs.gold) for pairs in load(folder).values())}
-            expected = {"test": PAIRS[task]}
-            if task in DEV_PAIRS:
-                found["dev"] = len(load_dev(folder, task).gold)
-                expected["dev"] = DEV_PAIRS[task]
-        except UserError as error:
-            yield TaskState(task, str(error))
-        else:
-            yield TaskState(task, _state(found, expected, "pairs"))
+def _state_of(task: str, folder: Path) -> str:
+    """Return the state of a task, see TaskState."""
+    try:
+        return _sts_state(task, folder) if task in STS_TASKS else _transfer_state(task, folder)
+    except UserError as error:
+        return str(error)
 
 
-def _transfer_states(folder: Path) -> Iterator[TaskState]:
-    for name, task in TRANSFER_TASKS.items():
-        if missing_transfer_tasks(folder, [name]):
-            lacks = [path for path in task.paths if not (folder / path).is_file()]
-            some = len(lacks) < len(task.paths)
-            yield TaskState(name, f"{', '.join(lacks)} is missing" if some else ABSENT)
-            continue
-        try:
-            found = sum(len(part) for part in task.load(folder).values())
-        except UserError as error:
-            yield TaskState(name, str(error))
-        else:
-            yield TaskState(name, _state({"": found}, {"": EXAMPLES[name]}, "examples"))
+def _sts_state(task: str, folder: Path) -> str:
+    if missing_tasks(folder, [task]):
+        return ABSENT
+    found = {"test": sum(len(pairs.gold) for pairs in STS_TASKS[task][1](folder).values())}
+    expected = {"test": PAIRS[task]}
+    if task in DEV_PAIRS:
+        found["dev"] = len(load_dev(folder, task).gold)
+        expected["dev"] = DEV_PAIRS[task]
+    return _state(found, expected, "pairs")
+
+
+def _transfer_state(name: str, folder: Path) -> str:
+    task = TRANSFER_TASKS[name]
+    if lacks := [path for path in task.paths if not (folder / path).is_file()]:
+        return f"{', '.join(lacks)} is missing" if len(lacks) < len(task.paths) else ABSENT
+    found = sum(len(part) for part in task.load(folder).values())
+    return _state({"": found}, {"": EXAMPLES[name]}, "examples")
 
 
 def _state(found: dict[str, int], expected: dict[str, int], unit: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,8 @@ def foreign_files(path: Path, home: Path) -> list[Path]:
     home: a resolved path. Links to folders are included, since not all of MLflow's stores follow
     them, and so are pipes and devices, which have no end.
     """
-    found = [path]
-    if path.is_dir():
-        found = [Path(at) / name for at, _, names in os.walk(path) for name in names]
-        found += [
-            p for at, names, _ in os.walk(path) for n in names if (p := Path(at) / n).is_symlink()
-        ]
+    inside = (p for p in path.rglob("*") if p.is_symlink() or not p.is_dir())
+    found = inside if path.is_dir() else [path]
     return sorted(p for p in found if not (p.is_file() and p.resolve().is_relative_to(home)))
 
 
