@@ -11,7 +11,6 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,10 @@ def is_key(run: str | None) -> bool:
     return run is not None and run.startswith(LOCAL)
 
 
-def create_record(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
+def create_record(name: str) -> Record:
     """Return the record that creates a run."""
-    shown = printable(redact(name))
-    run = LOCAL + uuid.uuid4().hex
-    record = {"kind": "create", "run": run, "time": now(), "name": shown, "parent": parent}
-    return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
+    run, shown = LOCAL + uuid.uuid4().hex, printable(redact(name))
+    return {"kind": "create", "run": run, "time": now(), "name": shown, "parent": None}
 
 
 def create_run(client: Any, record: Record, parent: str | None) -> str:
@@ -55,7 +52,7 @@ def create_run(client: Any, record: Record, parent: str | None) -> str:
     found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{record['run']}'", max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {**record["tags"], KEY_TAG: record["run"]}
+    tags = {KEY_TAG: record["run"]}
     if parent:
         tags["mlflow.parentRunId"] = parent
     run = client.create_run(

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.files import write_text
@@ -55,7 +54,6 @@ def tracked_run(
     name: str | None = None,
     about: str = "",
     parent: str | None = None,
-    tags: Mapping[str, str] = MappingProxyType({}),
     home: Path | None = None,
     queue_folder: Path | None = None,
     final_folder: Path | None = None,
@@ -64,15 +62,15 @@ def tracked_run(
     """Open a run for the `with` block; its status is FAILED if the block raises.
 
     name: the run's name, by default the names of the job and its output folder. about: description
-    of the run in a sentence. parent: id or key of the parent run. tags: set at the run's creation.
-    home: folder with the run id file, by which a resumed job continues the same run. queue_folder:
-    folder of the offline queue, by default `home`. final_folder: the path of queue_folder after the
-    job has succeeded. output: the output of a job without such folders.
+    of the run in a sentence. parent: id or key of the parent run. home: folder with the
+    run id file, by which a resumed job continues the same run. queue_folder: folder of the offline
+    queue, by default `home`. final_folder: the path of queue_folder after the job has succeeded.
+    output: the output of a job without such folders.
     """
     run_id = earlier_run(home) if home is not None else None
     queue_folder = queue_folder or home
     output = final_folder or home or output
-    create = create_record(name or run_name(job, output), None, tags)
+    create = create_record(name or run_name(job, output))
     if queue_folder is not None:
         create["parent"] = parent
         run = _begin(create, run_id, OfflineQueue(queue_folder))

@@ -64,7 +64,7 @@ def test_a_job_without_its_store_hides_it_in_messages_and_queue(closed_store, tm
     settings = {"input": closed_store}
     with (
         pytest.raises(RuntimeError, match="cannot reach"),
-        tracked_run("train", settings, queue_folder=out, tags={"a": closed_store}),
+        tracked_run("train", settings, queue_folder=out, name=closed_store),
     ):
         raise RuntimeError(f"cannot reach {closed_store} with {MARK}")
     with pytest.raises(RuntimeError, match="no"), tracked_run("evaluate", settings):

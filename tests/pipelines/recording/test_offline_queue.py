@@ -178,7 +178,7 @@ def test_a_result_gets_the_id_of_its_run(tmp_path, key):
 
 
 def test_a_kill_between_sending_and_removing_repeats_the_same_calls(fake, tmp_path):
-    box, create = OfflineQueue(tmp_path), create_record("train", None, {"kind": "x"})
+    box, create = OfflineQueue(tmp_path), create_record("train")
     box.record_run_id(create["run"], None)
     box.add(create)
     box.add(params(create["run"], a="1"))
@@ -222,14 +222,14 @@ def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, f
     fake.down, below = True, tmp_path / "seed-0"
     with tracked_run("compare", {"a": 1}, queue_folder=tmp_path) as parent:
         parent_key = parent.key
-        with tracked_run("train", {}, parent=parent_key, tags={"t": "x"}, queue_folder=below) as c:
+        with tracked_run("train", {}, parent=parent_key, queue_folder=below) as c:
             (below / "mlflow_run_id").write_text(c.id or "")
             (below / "result.json").write_text('{"mlflow_run_id": null, "loss": 1}')
             assert (parent.id, c.id) == (None, None)
             fake.down = False
     assert (parent.id, c.id) == ("run0", "run1"), "the child's last call makes both"
     (key,) = OfflineQueue(below).keys()
-    assert fake.made["run1"] == {"t": "x", KEY_TAG: key, "mlflow.parentRunId": "run0"}
+    assert fake.made["run1"] == {KEY_TAG: key, "mlflow.parentRunId": "run0"}
     assert fake.made["run0"][KEY_TAG] == parent_key
     assert (below / "mlflow_run_id").read_text() == "run1"
     result = json.loads((below / "result.json").read_text())

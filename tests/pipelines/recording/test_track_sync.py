@@ -22,8 +22,8 @@ STEPS = 40
 def job(folder, *, parent=None, at_steps=None):
     """A job with all that one tells; a function may be called before a step."""
     folder.mkdir(parents=True, exist_ok=True)
-    params, tags = {f"p{n}": n for n in range(150)}, {"mine": folder.name}
-    with tracked_run("train", params, parent=parent, tags=tags, queue_folder=folder) as run:
+    params, name = {f"p{n}": n for n in range(150)}, folder.name
+    with tracked_run("train", params, name=name, parent=parent, queue_folder=folder) as run:
         (folder / "mlflow_run_id").write_text(run.id or "")
         for step in range(STEPS):
             (at_steps or {}).get(step, lambda: None)()
@@ -54,14 +54,13 @@ def check_whole(server_client, find):
     """Check that MLflow holds all of a job, each thing once; the run."""
 
     def check(folder, parent=None):
-        (found,) = find(f"tags.mine = '{folder.name}'")
+        (found,) = find(f"attributes.run_name = '{folder.name}'")
         run_id, run = found.info.run_id, server_client.get_run(found.info.run_id)
         assert run.data.params == {f"p{n}": str(n) for n in range(150)}
         for key, value in (("loss", lambda s: 1 / (s + 1)), ("rate", float)):
             stored = [(m.step, m.value) for m in server_client.get_metric_history(run_id, key)]
             assert sorted(stored) == [(step, value(step)) for step in range(STEPS)]
-        tags = {"job": "train", "notes": "n", "mine": folder.name}
-        assert run.data.tags.items() >= tags.items()
+        assert run.data.tags.items() >= {"job": "train", "notes": "n"}.items()
         assert run.data.tags.get("mlflow.parentRunId") == parent
         assert run.info.status == "FINISHED"
         folders = ("", "model", "model/deep")
@@ -115,20 +114,20 @@ def test_runs_that_began_without_a_server_are_made_with_their_own_times(
 ):
     server.kill()
     began, above = int(time.time() * 1000), tmp_path / "absent"  # MLflow keeps whole milliseconds
-    with tracked_run("compare", {}, tags={"mine": "absent"}, queue_folder=above) as outer:
+    with tracked_run("compare", {}, name="absent", queue_folder=above) as outer:
         child = job(above / "entry" / "seed-7", parent=outer.key)
     ended = int(time.time() * 1000) + 1
     assert (outer.id, child.id) == (None, None)
     server.start()
     # Of the child alone: its parent, above the folder, is made since the child needs it.
     assert main(["track-sync", str(above / "entry")]) == 0
-    (parent,) = find("tags.mine = 'absent'")
+    (parent,) = find("attributes.run_name = 'absent'")
     run = check_whole(above / "entry" / "seed-7", parent.info.run_id)
     assert began <= run.info.start_time <= run.info.end_time <= ended
     assert began <= parent.info.start_time <= run.info.start_time
     assert parent.info.status == "RUNNING"
     assert main(["track-sync", str(tmp_path)]) == 0
-    (parent,) = find("tags.mine = 'absent'")
+    (parent,) = find("attributes.run_name = 'absent'")
     assert parent.info.status == "FINISHED"
     assert not list(tmp_path.rglob(UNTRACKED_FILE))
 
@@ -148,7 +147,7 @@ def test_a_server_that_comes_back_gets_all_without_a_command(
 def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
     box, later = OfflineQueue(tmp_path / "job"), OfflineQueue(tmp_path / "later")
     box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
-    later.add(create_record("train", None, {}))
+    later.add(create_record("train"))
     assert main(["track-sync", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert "set MLFLOW_TRACKING_URI to the store where they began" in captured.err
