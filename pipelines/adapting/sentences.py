@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cotbert_core.evaluation.bootstrap import LEAST_GROUPS
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import MERGED, UNTOUCHED
 from pipelines.adapting.outcome import (
@@ -54,7 +55,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if result["winner"] != result["chosen"]:
         return [_unconfirmed(result), *others]
     if result["chosen"] == UNTOUCHED:
-        return [_nothing_better(result), *others]
+        return [_nothing_better(result), *others, *_few_sentence(result)]
     measures = [name for name in (SAME_LABEL, FOUND_FIRST) if name in result["table"]]
     own = [_own_sentence(result, name) for name in measures]
     general = {n: row for n, row in result["table"].items() if n not in OWN_WORDS}
@@ -76,6 +77,21 @@ def _nothing_better(result: Mapping[str, Any]) -> str:
         f"the untouched encoder. On the dev {_UNITS[measure]} it reached {dev[UNTOUCHED]:.1f}, the "
         f"best other one {best:.1f}. Try more {own}, or more --steps."
     )
+
+
+def _few_sentence(result: Mapping[str, Any]) -> list[str]:
+    """Return a sentence if too few documents gave the scores of an untouched encoder that nothing
+    beat; otherwise the difference has an interval or says why it has none."""
+    if FOUND_FIRST not in result["table"]:
+        return []
+    tested, own = result["models"][UNTOUCHED][FOUND_FIRST], own_text(result)
+    if tested["low"] is not None:
+        return []
+    return [
+        f"These scores are of only {tested['queries']:,} test queries, from fewer than "
+        f"{LEAST_GROUPS} held-out {own}: too few to tell one encoder from another, or from keyword "
+        "search."
+    ]
 
 
 def _unconfirmed(result: Mapping[str, Any]) -> str:

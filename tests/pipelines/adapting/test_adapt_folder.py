@@ -188,7 +188,8 @@ def test_pretraining_has_the_batches_of_the_candidates(tmp_path, options, monkey
 @pytest.mark.parametrize(("seconds", "shown"), [(61.0, " in 1:01."), (None, ".")])
 def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, options, seconds, shown):
     result = {"encoder": "MiniLM", "chosen": "untouched", "winner": "untouched", "sentences": 3}
-    result |= {"changed_queries": None, "models": {"untouched": {"held-out": {"found_first": 1.0}}}}
+    entry = {"found_first": 1.0, "low": 0.5}
+    result |= {"changed_queries": None, "models": {"untouched": {"held-out": entry}}}
     result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
     result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
     result |= {"dev": {"untouched": 1.0, "merged": 0.5}}

@@ -39,7 +39,7 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
 def scores(found, mrr, weight=0.3):
     both = {"found_first": 60.2, "keyword_weight": weight}
     return {
-        "held-out": {"found_first": found, "queries": 10},
+        "held-out": {"found_first": found, "low": found - 9.0, "queries": 10},
         "held-out-mrr10": {"mrr10": mrr},
         "held-out-with-keywords": both,
         "held-out-passages-with-keywords": {**both, "keyword_weight": 0.7},
@@ -233,6 +233,16 @@ def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
     assert words.endswith("it finds 60.2 %.")
     assert "No candidate finds your documents better than the untouched" in only
     assert "On the dev queries it reached 51.0, the best other one 57.2." in only
+
+
+def test_scores_of_very_few_documents_are_said_to_tell_nothing():
+    made = result(UNTOUCHED)
+    made["models"][UNTOUCHED]["held-out"] |= {"low": None, "queries": 6}
+    assert sentences(made)[:-1] == sentences(result(UNTOUCHED))
+    assert sentences(made)[-1] == (
+        "These scores are of only 6 test queries, from fewer than 6 held-out documents: too few to "
+        "tell one encoder from another, or from keyword search."
+    )
 
 
 def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
