@@ -38,7 +38,8 @@ def read_labelled(
     if options.labelled is None:
         for name in LABELLED_ALONE:
             if given := getattr(options, name):
-                raise UserError(f"{name} is {given!r} without labelled texts: give --labelled")
+                shown = given if isinstance(given, str) else ",".join(given)
+                raise UserError(f"{name} is {shown!r} without labelled texts: give --labelled")
         return None
     labels, dropped = _read(options.labelled, options, also)
     if not labels:

@@ -102,6 +102,7 @@ def test_many_texts_are_sampled(labelled, capsys):
     ("rows", "words", "message"),
     [
         (None, ["--label-column", "kind"], "label_column is 'kind' without labelled texts"),
+        (None, ["--clean", "markup,urls"], "clean is 'markup,urls' without labelled texts"),
         (
             [{"text": "a", "label": 1}],
             ["--label-column", "kind"],
