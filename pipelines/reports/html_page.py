@@ -61,6 +61,7 @@ Section = tuple[str, str]
 # Rows of a long list that are shown at once; the others are folded below them.
 ROWS_SHOWN = 30
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_BEFORE_PERCENT = re.compile(r"(?<=\d) (?=%)")
 # Cells without a value.
 _EMPTY = ("", "-")
 
@@ -90,8 +91,9 @@ def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
 
 def escaped(sentence: str) -> str:
     """Return a sentence as HTML in which no line ends between the hyphens of an option and its
-    name."""
-    return _OPTION.sub(r'<span class="option">\g<0></span>', html.escape(sentence))
+    name, or between a number and its percent sign."""
+    text = _OPTION.sub(r'<span class="option">\g<0></span>', html.escape(sentence))
+    return _BEFORE_PERCENT.sub("&nbsp;", text)
 
 
 def table(

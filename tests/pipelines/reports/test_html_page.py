@@ -34,6 +34,11 @@ def test_one_module_writes_pages_and_one_names_them():
     assert written == {"reports/html_page.py"}
 
 
+def test_no_line_ends_between_a_number_and_its_percent_sign():
+    said = html_page.paragraphs(["51.0 % of all, or 6 %: a % sign."])
+    assert said == "<p>51.0&nbsp;% of all, or 6&nbsp;%: a % sign.</p>\n"
+
+
 def test_no_line_ends_inside_an_option():
     said = html_page.paragraphs(["Train with (--set a<b) or --dev-pairs, well--known."])
     options = [f'<span class="option">{one}</span>' for one in ("--set", "--dev-pairs")]
