@@ -88,11 +88,12 @@ def _choose(
 
 def _found(options: PrepareOptions, possible: int, many: int) -> str:
     """Return in words how many documents, or sentences, can be held out."""
+    number = f"only {possible:,}" if possible else "no"
     found = (
-        f"{possible:,} documents have two different sentences or more, one of them of "
-        f"{QUERY_WORDS} words"
+        f"{number} documents have at least two different sentences, one of them with at "
+        f"least {QUERY_WORDS} words"
         if options.documents
-        else f"{possible:,} sentences have {HALVES_WORDS} words or more"
+        else f"{number} sentences have at least {HALVES_WORDS} words"
     )
     if many:
         found += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"

@@ -180,7 +180,7 @@ def test_labels_choose_the_step_and_the_encoder_and_their_other_half_confirms(ho
     page = (home / "labelled" / "report.html").read_text()
     assert "No training saw a label" in page
     assert "held-out sentence" not in page
-    assert "0 sentences have 12 words or more, too few to hold any out" in job.stderr
+    assert "no sentences have at least 12 words, too few to hold any out" in job.stderr
     assert result["documents"] == {"by": "none", "held_out": 0}
     assert set(result["table"]) == {"same-label", "pairs-dev", "pairs-test"}
     assert "model --input short.txt --output runs/vectors" in job.stdout

@@ -123,11 +123,14 @@ def test_the_sentences_of_a_docstring_are_a_document(made):
         ({"documents": "column:film", **SPLIT, "augmented_column": "film"}, "paired texts"),
         (
             {"documents": "row", **SPLIT, "hold_out": 3},
-            "hold_out is 3 and 29 documents have two different sentences or more, .*: hold out at "
-            "most a tenth, 2",
+            "hold_out is 3 and only 29 documents have at least two different sentences, one of "
+            "them with at least 5 words: hold out at most a tenth, 2",
         ),
         ({"documents": "column:text"}, "each of the 29 documents is a single sentence: name oth"),
-        ({"hold_out": 3}, "hold_out is 3 and 29 sentences have 12 words or more: .* tenth, 2"),
+        (
+            {"hold_out": 3},
+            "hold_out is 3 and only 29 sentences have at least 12 words: .* tenth, 2",
+        ),
         ({"documents": "page"}, "documents is 'page': give row, file, paragraph or column:NAME"),
         ({"documents": "column:"}, "documents is 'column:': give row"),
         ({"hold_out": 1}, "hold_out is 1: give at least 2"),

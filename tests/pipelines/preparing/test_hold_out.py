@@ -118,8 +118,8 @@ def test_too_few_are_no_error_where_labels_choose(tmp_path, made, capsys):
     corpus = made(path, labelled=path, **options)
     assert (len(corpus), corpus.manifest["held_out"]) == (50, 0)
     assert not has_held_out(corpus.path)
-    assert "0 sentences have 12 words or more, too few to hold any out" in capsys.readouterr().err
-    with pytest.raises(UserError, match="hold_out is 4 and 0 sentences have"):
+    assert "no sentences have at least 12 words, too few to hold any out" in capsys.readouterr().err
+    with pytest.raises(UserError, match="hold_out is 4 and no sentences have"):
         made(path, name="named", hold_out=4, labelled=path)
 
 
@@ -136,7 +136,9 @@ def test_a_refusal_counts_the_sentences_of_many_documents(tmp_path, made):
     texts = [f"Version {v}-{n} is new. It says {n}. It is {n}." for n in range(20) for v in "abc"]
     path = write_rows(tmp_path / "a.csv", [(text,) for text in texts])
     options = {"documents": "row", "clean": CleanOptions(split="en")}
-    with pytest.raises(UserError, match=r"of 5 words \(120 sentences in 3 documents or more were"):
+    with pytest.raises(
+        UserError, match=r"at least 5 words \(120 sentences in 3 documents or more were"
+    ):
         made(path, hold_out=5, **options)
 
 
@@ -199,7 +201,7 @@ def test_text_that_gives_no_queries_is_refused_with_what_else_is_possible(
 ):
     (tmp_path / "a.txt").write_text("".join(f"Line {n} has a few words.\n" for n in range(60)))
     clean = CleanOptions(split="en" if by else None)
-    with pytest.raises(UserError, match=f"^0 .* needs 40, of which .* 4: give .*{words}"):
+    with pytest.raises(UserError, match=f"^no .* needs 40, of which .* 4: give .*{words}"):
         made(tmp_path / "a.txt", hold_out=1000, hold_out_fewer=True, documents=by, clean=clean)
 
 
