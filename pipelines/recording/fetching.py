@@ -15,14 +15,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, absolute_name
+from cotbert_core.encoder.locations import (
+    MLFLOW_SCHEMES,
+    POOLING_CONFIG_FILE,
+    absolute_name,
+)
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.recording.store import connect, file_timeout, reason, shown_uri, tracking_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.paths import cache_folder
 
-SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
 _VERSION = re.compile(r"models:/([^/@]+)/(\d+)")
 _RUN = re.compile(r"runs:/([^/]+)/")
@@ -37,7 +40,7 @@ def fetch_model(name: str) -> str:
     An MLflow address becomes the downloaded folder, a folder its absolute path, and any other name
     stays as it is. Raises UserError if it is not found.
     """
-    if not name.startswith(SCHEMES):
+    if not name.startswith(MLFLOW_SCHEMES):
         return absolute_name(name)
     try:
         client = connect()

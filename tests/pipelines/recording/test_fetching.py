@@ -82,6 +82,21 @@ def test_a_version_or_run_made_anew_is_another_model(monkeypatch, own_cache):
     assert {*first}.isdisjoint(fetch_model(address) for address in addresses)
 
 
+@pytest.mark.parametrize("address", ["models:/mine@best", "runs:/abc/model"])
+@pytest.mark.parametrize("command", [["evaluate"], ["export", "--format", "onnx"]])
+def test_commands_that_download_no_model_say_how_it_is_downloaded(
+    tmp_path, monkeypatch, capsys, command, address
+):
+    monkeypatch.chdir(tmp_path)
+    name, *options = command
+    output = ["--output", "out"] if name == "export" else []
+    assert main([name, address, *options, *output]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"'{address}' is an address in MLflow" in line
+    assert f"`mlflow artifacts download -u {address} -d FOLDER`" in line
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("model")
