@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import locate_encoder, model_digest
+from cotbert_core.encoder.locations import MLFLOW_SCHEMES, locate_encoder, model_digest
 from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -63,8 +63,9 @@ def _locate_model(manifest: dict[str, Any]) -> str:
     name = str(manifest["model"])
     if not Path(name).is_absolute() or Path(name).exists():
         return name
-    if source := manifest.get("model_source"):
-        return str(source)
+    source = str(manifest.get("model_source", ""))
+    if source.startswith(MLFLOW_SCHEMES):  # not a path, which is that of the missing folder
+        return source
     raise UserError(
         f"model {name!r}, which made the embeddings, does not exist any more: give its new place "
         "with --model"

@@ -374,6 +374,8 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
     model.rename(tmp_path / "moved")
     gone = "does not exist any more: give its new place with --model"
     assert gone in failed(capsys, folder, "oil")
+    change_manifest(folder, model_source="model")  # as it was given, from another current folder
+    assert gone in failed(capsys, folder, "oil")
     shutil.copytree(roberta_folder, model)
     other = "is not the one that made the embeddings"
     assert f"/model' {other} (it has digest" in failed(capsys, folder, "oil")
