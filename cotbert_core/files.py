@@ -20,10 +20,18 @@ MOST_JSON_BYTES = 64 << 20
 UNFINISHED = "unfinished-folder"
 
 
+def absolute_path(path: str | Path) -> Path:
+    """Return a path from the root, for messages also without `..`, unless that follows a link and
+    so leads elsewhere than to the folder before it."""
+    path = Path(path).expanduser().absolute()
+    shorter = Path(os.path.normpath(path))
+    return shorter if shorter.resolve() == path.resolve() else path
+
+
 def output_path(path: str | Path) -> Path:
     """Return an output's absolute path; of a link the path that it leads to, since a folder cannot
     be renamed to a link."""
-    path = Path(path).expanduser().absolute()
+    path = absolute_path(path)
     return path.resolve() if path.is_symlink() else path
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.evaluation.passages import Passages
-from cotbert_core.files import read_json
+from cotbert_core.files import absolute_path, read_json
 from pipelines.embedding.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.reading.data_folder import DIGESTS_FOLDER, PASSAGES_COLUMN, part_files
 from pipelines.reading.manifests import EACH_ROW, check_manifest
@@ -57,7 +57,7 @@ class Embeddings:
     @classmethod
     def open(cls, path: str | Path) -> Embeddings:
         """Open a folder; UserError unless its parts are complete and as its manifest says."""
-        path = Path(path).expanduser().absolute()
+        path = absolute_path(path)
         manifest = _manifest(path)
         parts = tuple(part_files(path))
         if not parts:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, first_line
+from cotbert_core.files import absolute_path
 from cotbert_core.messages.printable import shortened
 from pipelines.embedding.blocks import BlockLedger, block_name
 from pipelines.embedding.digests import (
@@ -39,7 +40,7 @@ def earlier_rows(opened: Embeddings, scratch: Path) -> EarlierRows:
 
 def open_earlier(path: Path) -> Embeddings:
     """Open the embeddings to update; UserError unless they are finished and complete."""
-    folder = path.expanduser().absolute()
+    folder = absolute_path(path)
     if folder.with_name(folder.name + ".lock").exists():
         with locked_output(folder):  # raises if another job is writing the folder
             pass

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.evaluation.passages import cut_passages
+from cotbert_core.files import absolute_path
 from cotbert_core.saving.keyword_weights import keyword_weight
 from pipelines.embedding.digests import check_unique, text_digests
 from pipelines.embedding.embeddings import Embeddings
@@ -58,7 +58,7 @@ def search(options: SearchOptions) -> list[list[Match]]:
 
     Equal scores are ordered by id (text ids by row).
     """
-    folder = Path(options.embeddings).expanduser().absolute()
+    folder = absolute_path(options.embeddings)
     opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
     if options.keywords and isinstance(opened, OpenedIndex):
         raise UserError(

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
+from cotbert_core.files import absolute_path, read_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import COLUMNS, Batch
 from pipelines.reading.data_folder import part_files
@@ -52,7 +52,7 @@ class Corpus:
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
         """Open a corpus folder; UserError if it holds no finished corpus."""
-        path = Path(path).expanduser().absolute()
+        path = absolute_path(path)
         if not is_prepared(path):
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"

@@ -58,7 +58,7 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
 
 def require_new_file(path: Path) -> Path:
     """Return the absolute path; UserError if it exists already or cannot be written."""
-    path = Path(path).expanduser().absolute()
+    path = files.absolute_path(path)
     if path.is_dir():
         raise UserError(f"output {str(path)!r} is a folder: give a file")
     check_writable(path)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import UNFINISHED, atomic_folder, read_json, write_json, write_text
+from cotbert_core.files import (
+    UNFINISHED,
+    absolute_path,
+    atomic_folder,
+    read_json,
+    write_json,
+    write_text,
+)
 from cotbert_core.settings import flatten
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import (
@@ -28,6 +35,17 @@ def test_a_new_or_empty_folder_is_free_and_any_other_is_refused(tmp_path, monkey
     for path in (name, f"{name}/mine.txt"):
         with pytest.raises(UserError, match="already holds something: give a new folder"):
             require_empty(path)
+
+
+def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
+    (tmp_path / "here" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "here" / "deep")
+    monkeypatch.chdir(tmp_path / "here")
+    assert require_empty("../out") == tmp_path / "out"
+    with pytest.raises(UserError, match=f"'{tmp_path}' already holds"):
+        require_empty("..")
+    # Above a linked folder is the folder that holds it, not the one that holds the link.
+    assert absolute_path("../link/../a") == tmp_path / "here" / ".." / "link" / ".." / "a"
 
 
 def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys):
