@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
+_SCORES_HEAD = """\
+Spearman x 100 against graded pairs, unless the name says otherwise.
+
+| score | before | after |
+| --- | --- | --- |
+"""
+_NO_SCORES = "Not recorded.\n"
 _SCORES_END = "<!-- further scores go above this line -->"
 # The settings that matter most for the result; the folder's cotbert.json has all settings.
 _SETTINGS = (
@@ -79,6 +86,8 @@ def add_scores(folder: Path, scores: Sequence[Score]) -> None:
     if _SCORES_END in text:
         lines = "".join(f"{_score_line(score)}\n" for score in scores)
         before, _, after = text.rpartition(_SCORES_END)  # a template may contain the mark too
+        if before.endswith(_NO_SCORES):
+            before = before.removesuffix(_NO_SCORES) + _SCORES_HEAD
         write_text(path, before + lines + _SCORES_END + after)
 
 
@@ -140,10 +149,14 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
             "transformers' tokenizers refuse the folder.\n"
         )
         return f"## How to load it\n\n{why}\n{own}{served}"
-    template = "The template lies in the tokenizer"
+    added = ""
+    if saved.pooling.template is not None:
+        added = "The template lies in the tokenizer"
+    elif saved.pooling.full_stop:
+        added = "The tokenizer adds the full stop"
     bare = block("transformers", transformers_lines(saved.pooling, read_token))
     if prompts := saved.prompts:
-        template = (
+        added = (
             "Encode queries with `model.encode_query` or `encoder.for_queries.encode`, which put "
             f"{code(prompts[QUERY])} before them"
         )
@@ -152,7 +165,8 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
     return (
         "## How to load it\n\n"
         "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
-        f"equal (cosine at least 0.999999 in fp32). {template}; no code of this folder is run.\n\n"
+        f"equal (cosine at least 0.999999 in fp32). {f'{added}; no' if added else 'No'} code of "
+        "this folder is run.\n\n"
         + block("sentence-transformers", SENTENCE_TRANSFORMERS)
         + bare
         + own
@@ -209,10 +223,8 @@ def _readout(saved: SavedEncoder) -> str:
 
 
 def _scores(scores: Sequence[Score]) -> str:
-    lines = [_score_line(score) for score in scores]
-    rest = "" if all(score.is_spearman for score in scores) else ", unless the name says otherwise"
-    head = [f"Spearman x 100 against graded pairs{rest}.", "", "| pairs | before | after |"]
-    return "\n".join([*head, "| --- | --- | --- |", *lines, _SCORES_END])
+    lines = "".join(f"{_score_line(score)}\n" for score in scores)
+    return (_SCORES_HEAD + lines if scores else _NO_SCORES) + _SCORES_END
 
 
 def _score_line(score: Score) -> str:

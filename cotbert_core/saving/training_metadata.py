@@ -9,15 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Score:
-    """A score x 100 before and after training (None: not measured).
-
-    is_spearman: whether it is a correlation with graded pairs; otherwise the name says what it is.
-    """
+    """A score x 100 before and after training (None: not measured), whose name says what it is
+    unless it is a Spearman correlation with graded pairs."""
 
     name: str
     before: float | None
     after: float | None
-    is_spearman: bool = True
 
 
 @dataclass(frozen=True)

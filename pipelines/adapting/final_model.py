@@ -94,6 +94,6 @@ def save_model(chosen: Contender, folder: Path) -> None:
 def complete_model(model: Path, result: Mapping[str, Any]) -> None:
     """Add the scores before and after to the card of model/, and its weights of keyword search."""
     rows = table_rows(result)
-    add_scores(model, [Score(n, float(b), float(a), is_spearman=False) for n, b, a, *_ in rows])
+    add_scores(model, [Score(n, float(b), float(a)) for n, b, a, *_ in rows])
     if weights := keyword_weights(result):
         save_keyword_weights(model, *weights)

@@ -37,7 +37,7 @@ def training_metadata(
 ) -> TrainingMetadata:
     """Return the metadata of a run with the model of `best_step`."""
     name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
-    untouched = Score(name, baseline.score, None, not baseline.own)
+    untouched = Score(name, baseline.score, None)
     scores = [*_dev_scores(dev, log, best_step), untouched]
     return TrainingMetadata(_data(corpus), scores, _made(best_step, log))
 
@@ -69,7 +69,7 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
     if dev_metric(dev) is FOUND_FIRST:
         several = [(f"{dev_name(dev)}, dev, MRR@10", DEV_MRR10), *several]
     return [
-        Score(name, first.get(key), best[key], key.startswith(DEV_SPEARMAN))
+        Score(name, first.get(key), best[key])
         for name, key in [(chosen, dev_metric(dev).name), *several]
         if key in best
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 import yaml
 
 from cotbert_core import SentenceEncoder
@@ -74,6 +75,22 @@ def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
     assert base_model(str(tmp_path)) is base_model("runs/a/model") is None
 
 
+@pytest.mark.parametrize(
+    ("template", "full_stop", "said"),
+    [
+        ("cot-bert/anchor", True, "The template lies in the tokenizer; no code of this"),
+        (None, True, "The tokenizer adds the full stop; no code of this"),
+        (None, False, "in fp32). No code of this"),
+    ],
+)
+def test_the_card_says_what_the_tokenizer_adds(bert_folder, tmp_path, template, full_stop, said):
+    encoder = SentenceEncoder.from_pretrained(bert_folder, template=template)
+    encoder.pooling = replace(encoder.pooling, full_stop=full_stop)
+    encoder.save_pretrained(tmp_path / "saved")
+    _, body = front_matter(tmp_path / "saved")
+    assert f"{said} folder is run." in body
+
+
 def test_scores_can_come_later(bert_folder, tmp_path):
     SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", FACTS)
     add_scores(tmp_path / "saved", [Score("test", None, 70.126), Score("other", 1.0, 2.0)])
@@ -86,6 +103,14 @@ def test_scores_can_come_later(bert_folder, tmp_path):
         "| test |  | 70.13 |",
         "| other | 1.00 | 2.00 |",
     ]
+    # The table begins with the first score.
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "unscored")
+    _, body = front_matter(tmp_path / "unscored")
+    assert "## Scores\n\nNot recorded.\n<!--" in body
+    add_scores(tmp_path / "unscored", [Score("test", None, 70.126)])
+    _, body = front_matter(tmp_path / "unscored")
+    assert "| score | before | after |\n| --- | --- | --- |\n| test |  | 70.13 |\n<!--" in body
+    assert "## Scores\n\nSpearman x 100 against graded pairs, unless the name says" in body
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / CARD_FILE).write_text("my own card")
     add_scores(tmp_path / "mine", [Score("test", None, 1.0)])
