@@ -111,10 +111,10 @@ def test_a_checkpoint_waits_for_the_rows_of_its_steps(tmp_path, warned, monkeypa
     assert [row["loss"] for row in read_rows(tmp_path / METRICS_FILE).values()] == [0.5, 0.25]
 
 
-def test_a_checkpoint_after_100_000_steps_is_as_large_as_after_10(tmp_path):
+def test_a_checkpoint_after_10_000_steps_is_as_large_as_after_10(tmp_path):
     """Nothing in it grows with the steps. They are counted here, not trained."""
     sizes = {}
-    for steps in (10, 100_000):
+    for steps in (10, 10_000):
         folder = tmp_path / str(steps)
         training = run(folder)
         for step in range(1, steps + 1):
@@ -125,7 +125,7 @@ def test_a_checkpoint_after_100_000_steps_is_as_large_as_after_10(tmp_path):
         sizes[steps] = (written.path / files.STATE_FILE).stat().st_size
         rows = (folder / METRICS_FILE).read_bytes().count(b"\n")
         assert rows == steps, "premise: the rows are in the file"
-    assert abs(sizes[100_000] - sizes[10]) < 64 << 10
+    assert abs(sizes[10_000] - sizes[10]) < 1 << 10
 
 
 def test_a_checkpoint_of_an_earlier_version_opens(tmp_path):
