@@ -194,20 +194,6 @@ def test_a_file_without_rights_is_reported(tmp_path, name):
 
 
 @pytest.mark.usefixtures("without_ray")
-@pytest.mark.parametrize("kind", ["gzip cut short", "UTF-16", "semicolons"])
-def test_the_command_ends_with_one_sentence(tmp_path, bert_folder, capsys, kind):
-    name, content, _ = TOLD[kind]
-    (tmp_path / name).write_bytes(content)
-    assert run_prepare(tmp_path / "corpus", bert_folder, "--input", tmp_path / name) == 2
-    captured = capsys.readouterr()
-    (line,) = [line for line in captured.err.splitlines() if not line.startswith("prepare ")]
-    assert line.startswith("cotbert: ")
-    assert str(tmp_path / name) in line
-    assert captured.out == ""
-    assert [p.name for p in tmp_path.iterdir()] == [name]
-
-
-@pytest.mark.usefixtures("without_ray")
 def test_the_command_counts_files_without_rows(tmp_path, bert_folder):
     for name, content in (("a.txt", GOOD), ("b.csv", "text\n"), ("c.jsonl", ""), ("d.pdf", "")):
         (tmp_path / name).write_text(content)
