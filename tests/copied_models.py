@@ -1,7 +1,7 @@
 """Models and tokenizers are read from a folder once, and copied whenever they are asked for.
 
-A folder and its copies are one folder, as long as no file changes. Nothing is kept of a model that
-drew random numbers.
+A folder and its copies are one folder, as long as no file changes. A model that draws random
+numbers is copied where torch would draw the same ones, which it has then drawn.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +20,8 @@ MOST_BYTES = 250_000_000  # of what is kept of each kind; all-MiniLM-L6-v2 has 9
 class Snapshot:
     """An object as a pickle, and its tensors: 7 times as fast as deepcopy."""
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: Any, random_state: Any) -> None:
+        self.random_state = random_state  # of torch after loading; None if nothing was drawn
         self.tensors: dict[int, Any] = {}
         file = io.BytesIO()
         pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
@@ -63,35 +64,72 @@ def _copied(tensor: Any) -> Any:
 @contextmanager
 def opened_once() -> Iterator[None]:
     """In this block transformers' Auto classes open a folder once."""
-    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+    from cotbert_core.encoder.pretrained import no_loading_report
 
     with ExitStack() as stack:
-        for kind in (AutoModel, AutoModelForMaskedLM, AutoTokenizer):
-            opened = _opened_once(kind.from_pretrained)
+        for module in ("pretrained", "mlm"):
+            name = f"cotbert_core.encoder.{module}.no_loading_report"
+            stack.enter_context(patch(name, _no_report_of_what_is_loaded))
+        for kind in (AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer):
+            opened = _opened_once(kind.from_pretrained, no_loading_report)
             stack.enter_context(patch.object(kind, "from_pretrained", opened))
         yield
 
 
-def _opened_once(load: Callable[..., Any]) -> Callable[..., Any]:
+# Not empty in blocks without a report. To change transformers' level of logging takes longer than
+# to copy a model, since it clears the caches of all loggers.
+_without_report: list[bool] = []
+
+
+@contextmanager
+def _no_report_of_what_is_loaded() -> Iterator[None]:
+    _without_report.append(True)
+    try:
+        yield
+    finally:
+        _without_report.pop()
+
+
+def _opened_once(
+    load: Callable[..., Any], no_loading_report: Callable[[], Any]
+) -> Callable[..., Any]:
     kept: dict[Any, Snapshot] = {}  # the one that was asked for last at the end
+    drawing: set[Any] = set()  # what draws weights: its copy depends on the random state
 
     def from_pretrained(name: Any, **kwargs: Any) -> Any:
         import torch
 
         files = _files(Path(name))
-        key = (*sorted((k, str(v)) for k, v in kwargs.items()), *files)
-        if files and key in kept:
-            kept[key] = kept.pop(key)
-            return _renamed(kept[key].copy(), str(name))
         before = torch.get_rng_state()
-        made = load(name, **kwargs)
-        if files and torch.equal(before, torch.get_rng_state()):
-            kept[key] = Snapshot(made)
+        key = (*sorted((k, _as_text(v)) for k, v in kwargs.items()), *files)
+        key = (key, before.numpy().tobytes() if key in drawing else b"")
+        if files and key in kept:
+            snapshot = kept[key] = kept.pop(key)
+            if snapshot.random_state is not None:
+                torch.set_rng_state(snapshot.random_state)
+            return _renamed(snapshot.copy(), str(name))
+        with no_loading_report() if _without_report else nullcontext():
+            made = load(name, **kwargs)
+        after = torch.get_rng_state()
+        if files:
+            if not torch.equal(before, after):
+                drawing.add(key[0])
+                key = (key[0], before.numpy().tobytes())
+            kept[key] = Snapshot(made, after if key[1] else None)
             while sum(one.bytes for one in kept.values()) > MOST_BYTES:
                 del kept[next(iter(kept))]
         return made
 
     return from_pretrained
+
+
+def _as_text(value: Any) -> str:
+    """A value of an argument; of a configuration all but its folder, 20 times as fast as str."""
+    if hasattr(value, "to_diff_dict"):
+        return repr({k: v for k, v in vars(value).items() if k != "_name_or_path"})
+    return str(value)
 
 
 def _renamed(made: Any, name: str) -> Any:
