@@ -42,7 +42,7 @@ def slow_margin(anchors, positives, negatives, alpha, beta):
 
 @pytest.mark.parametrize(
     ("attention", "mini_batch_size"),
-    [("auto", None), ("eager", None), ("sdpa", 4), ("unpadded", 4)],
+    [("auto", None), ("unpadded", 4)],  # the other ways are in test_attention
 )
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, attention, mini_batch_size

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from graded_pairs import graded, write_pairs
 
 from cotbert_core.encoder.locations import absolute_name, locate_encoder, model_digest
 from cotbert_core.errors import UserError
@@ -15,9 +16,9 @@ from pipelines.cli import main
 from pipelines.recording.fetching import fetch_model
 
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'
-# As a user gives them; RUN stands for the folder, OUT for the output.
+# As a user gives them; RUN stands for the folder, OUT for the output, PAIRS for graded pairs.
 COMMANDS = (
-    "evaluate RUN --resamples 0 --output OUT",
+    "evaluate RUN --dev-pairs PAIRS --resamples 0 --output OUT",
     "export RUN --format folder --output OUT",
     "token-map RUN --output OUT/folder",
 )
@@ -58,10 +59,12 @@ def told_of_the_model(output):
 @pytest.mark.usefixtures("unrecorded")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_give_what_they_give_for_the_model(tmp_path, run_folder, command):
-    told = []
+    told, pairs = [], write_pairs(tmp_path / "pairs.tsv", graded(3))
     for name, folder in (("run", run_folder), ("model", run_folder / "model")):
-        words = command.replace("RUN", str(folder)).replace("OUT", str(tmp_path / name)).split()
-        assert main(words) == 0
+        line = command
+        for word, path in {"RUN": folder, "OUT": tmp_path / name, "PAIRS": pairs}.items():
+            line = line.replace(word, str(path))
+        assert main(line.split()) == 0
         told.append(told_of_the_model(tmp_path / name))
     assert told[0] == told[1] is not None
 
