@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 import urllib.request
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ import pytest
 from file_modes import check_modes, note_modes
 from forked import COTBERT, Command
 from listening import listeners
+from waiting import until
 
 from cluster import local, nodes
 from cluster.server import JobServer
@@ -209,9 +209,7 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
     job = driven(*training(bert_folder, str(output)))
 
     def wait_for_checkpoint(step):
-        while max((c.step for c in checkpoints(output / "checkpoints")), default=0) < step:
-            assert job.poll() is None, job.stderr.read()
-            time.sleep(0.02)
+        until(lambda: any(c.step >= step for c in checkpoints(output / "checkpoints")), process=job)
 
     wait_for_checkpoint(10)
     os.kill(

@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
+
+from waiting import until
 
 
 class Server:
@@ -34,11 +35,7 @@ class Server:
         popen = {"cwd": self.folder, "env": {**os.environ, **own}, "start_new_session": True}
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, **popen)
-        limit = time.monotonic() + 120
-        while not self._answers():
-            assert self.process.poll() is None, (self.folder / "server.log").read_text()
-            assert time.monotonic() < limit, "the server did not start"
-            time.sleep(0.1)
+        until(self._answers, 120, self.process)
 
     def _answers(self) -> bool:
         try:

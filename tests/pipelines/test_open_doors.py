@@ -20,6 +20,7 @@ from forked import COTBERT, FORKS, know_parents
 from listening import Listener, listeners
 from tiny_corpus import write_corpus
 from trainings import SENTENCES, training
+from waiting import until
 
 import pipelines
 from pipelines.runtime import processes
@@ -87,10 +88,7 @@ class Place:
 
     def wait_until_none(self) -> None:
         """No process of a command is left, or only for the seconds that Ray's reaper takes."""
-        limit = time.monotonic() + 15
-        while left := self.processes():
-            assert time.monotonic() < limit, left
-            time.sleep(0.1)
+        until(lambda: not self.processes(), 15)
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+
+from waiting import until
 
 from cotbert_core.files import read_json
 from cotbert_core.training.checkpoints import checkpoints
@@ -29,7 +30,4 @@ def result_of(output: Path) -> dict:
 
 
 def wait_for_checkpoint(output: Path, step: int = 1) -> None:
-    limit = time.monotonic() + 300
-    while not any(found.step >= step for found in checkpoints(output / "checkpoints")):
-        assert time.monotonic() < limit, "no checkpoint within five minutes"
-        time.sleep(0.05)
+    until(lambda: any(found.step >= step for found in checkpoints(output / "checkpoints")))

@@ -7,13 +7,13 @@ import os
 import random
 import signal
 import subprocess
-import time
 
 import forked
 import numpy as np
 import pytest
 from process_tree import kill_first
 from safetensors.torch import load_file
+from waiting import until
 
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.storage.corpus import Corpus
@@ -190,11 +190,8 @@ def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_fo
     """SIGKILL of the driver in the first training, then the same command and a worker of it."""
     words, quiet = command(bert_folder, "killed"), subprocess.DEVNULL
     job = forked.Command(*words, stdout=quiet, stderr=quiet, **where(home))
-    limit, first = time.monotonic() + 300, home / "killed" / "trials" / "denosent-rest"
-    while not list((first / "checkpoints").glob("step-????????")):
-        assert job.poll() is None, "it ended before its first checkpoint"
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    first = home / "killed" / "trials" / "denosent-rest"
+    until(lambda: list((first / "checkpoints").glob("step-????????")), process=job)
     job.send_signal(signal.SIGKILL)
     job.wait()
     assert not (home / "killed" / "result.json").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ import pytest
 import tiny_marian
 from forked import Command
 from tiny_corpus import rows, write_corpus
+from waiting import until
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
@@ -87,9 +87,9 @@ def test_a_killed_driver_loses_no_row_and_none_is_translated_again(
     words = command(corpus, tiny_models, tmp_path / "out", *small)
     ledgers, pattern = tmp_path / "out.partial", "*/scratch/*.jsonl"
     driver = Command(*words, stderr=subprocess.PIPE, text=True)
-    while sum(path.stat().st_size for path in ledgers.glob(pattern)) < 4_000:
-        assert driver.poll() is None, driver.stderr.read()
-        time.sleep(0.05)
+    until(
+        lambda: sum(path.stat().st_size for path in ledgers.glob(pattern)) >= 4_000, process=driver
+    )
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     driver.stderr.close()

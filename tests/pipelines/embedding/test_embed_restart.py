@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from forked import Command
 from process_tree import below
+from waiting import until
 
 from cotbert_core.files import read_json
 from pipelines.embedding.embed import EmbedOptions, embed, read_embeddings
@@ -47,12 +48,7 @@ def done(output):
 
 
 def wait_for(count, output, process):
-    limit = time.monotonic() + 240
-    while len(done(output)) < count:
-        if process.poll() is not None:
-            pytest.fail(f"ended with {process.returncode}: {process.stderr.read()}")
-        assert time.monotonic() < limit, f"{len(done(output))} of {count} blocks"
-        time.sleep(0.01)
+    until(lambda: len(done(output)) >= count, 240, process)
 
 
 @pytest.mark.ray_local

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from forked import Command
 from process_tree import kill_first
+from waiting import until
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
@@ -48,13 +49,11 @@ def content(folder):
 
 def wait_for(count, output, process):
     """Until so many shards and parts are done."""
-    limit, scratch = time.monotonic() + 120, f"{output.name}.partial/*/scratch"
+    scratch = f"{output.name}.partial/*/scratch"
     patterns = f"{scratch}/[0-9]*.json", f"{scratch}/part-*.json"
-    while (now := sum(len(list(output.parent.glob(one))) for one in patterns)) < count:
-        if process.poll() is not None:
-            pytest.fail(f"{process.returncode} before {count} of {now}: {process.stderr.read()}")
-        assert time.monotonic() < limit, now
-        time.sleep(0.01)
+    until(
+        lambda: sum(len(list(output.parent.glob(one))) for one in patterns) >= count, 120, process
+    )
 
 
 @pytest.mark.ray_local

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import uvicorn
 from serving.http_client import get, half_a_body, open_socket, post, received
+from waiting import until
 
 from pipelines.serving import application, limits
 from pipelines.serving.access_token import AccessToken
@@ -192,8 +193,7 @@ def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so():
     with ThreadPoolExecutor(1) as threads:
         with service(replicas) as port:
             answer = threads.submit(post, port, {"input": "abc"})
-            while not replicas.batches:
-                time.sleep(0.01)
+            until(lambda: replicas.batches)
         assert refused(answer.result(10), 503, "the service is ending")
 
 

@@ -17,6 +17,7 @@ import pytest
 from listening import listeners
 from process_tree import below
 from serving.http_client import get, half_a_body, open_socket, post, received
+from waiting import until
 
 from cotbert_core import Template
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -157,10 +158,10 @@ def test_it_listens_on_loopback_and_hides_the_token(service):
 def test_a_replica_that_dies_is_started_again(service):
     (replica,) = below(service.process.pid, REPLICA)
     os.kill(replica, signal.SIGKILL)
-    until = time.monotonic() + 120
+    limit = time.monotonic() + 120
     while (status := post(service.port, {"input": "Two dogs run."}, HEADERS)[0]) != 200:
         assert status == 503
-        assert time.monotonic() < until
+        assert time.monotonic() < limit
         time.sleep(0.2)
     assert below(service.process.pid, REPLICA) != [replica]
 
@@ -173,10 +174,7 @@ def test_it_ends_at_sigterm_and_leaves_no_process(service):
     # Before it Ray reports the replica that was killed.
     assert printed.splitlines()[-1] == "cotbert: stopped by SIGTERM; the service has ended"
     assert TOKEN not in service.printed + printed
-    until = time.monotonic() + 10
-    while service.pids and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not service.pids
+    until(lambda: not service.pids, 10)
 
 
 def test_it_ends_with_status_1_when_ray_has_died(folder):

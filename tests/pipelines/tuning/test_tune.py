@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 
 import pytest
 from forked import Command
 from trainings import training
+from waiting import until
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -46,11 +46,7 @@ def begun(command, output, trial):
     """The process of a sweep in which this trial has made a dev check; it ends with the block."""
     with Command(*command, stderr=subprocess.PIPE, text=True) as driver:
         try:
-            limit = time.monotonic() + 240
-            while not checked(output).get(trial):
-                assert driver.poll() is None, driver.stderr.read()
-                assert time.monotonic() < limit
-                time.sleep(0.05)
+            until(lambda: checked(output).get(trial), 240, driver)
             yield driver
         finally:
             driver.kill()
