@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
+from made_encoders import save_quietly
 
 from benchmarks.method_table import ALONE, BARE
 from cotbert_core import SentenceEncoder, UserError
@@ -45,12 +44,6 @@ def assert_refused_by_other_libraries(folder):
     assert "from sentence_transformers" not in card
     assert "from transformers" not in card
     assert "library_name" not in card
-
-
-def save_quietly(encoder, folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        encoder.save_pretrained(folder)
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -9,17 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_encoders import made_encoder
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import TanhHead
-from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.files import UNFINISHED, read_json, write_json
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
-from cotbert_core.templates.template_texts import resolve_template
 
 # Reading by name: readout and template, "{f}" standing for the family.
 READINGS = {
@@ -59,15 +56,9 @@ TRICKY = [
 
 @pytest.fixture(params=READINGS)
 def encoder(request, encoder_folder, family):
-    readout, template = READINGS[request.param]
-    if template is not None:
-        template = resolve_template(template.format(f=family))
-    torch.manual_seed(0)
-    backbone = load_backbone(encoder_folder)
-    head = TanhHead(backbone.model.config).eval() if "tanh" in request.param else None
-    how = {"full_stop": template is not None, "normalize": request.param == "mask before"}
-    pooling = PoolingConfig(readout, template, head=head and "tanh", method="cot-bert", **how)
-    return SentenceEncoder(backbone, pooling, head)
+    head = "tanh" if "tanh" in request.param else None
+    how = {"normalize": request.param == "mask before", "method": "cot-bert"}
+    return made_encoder(encoder_folder, family, *READINGS[request.param], head, **how)
 
 
 @pytest.fixture

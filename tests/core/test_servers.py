@@ -5,29 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import warnings
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from made_encoders import made_encoder, save_quietly
 from tokenizers import Tokenizer
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import TanhHead, TransformHead
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.saving.model_card import CARD_FILE
-from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.templates.template_texts import Template
 from tests.core import server_rules as rules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "models.md"
-HEADS = {"tanh": TanhHead, "transform": TransformHead}
 # The rows and columns of the table in docs/models.md, which must say what is found here.
 MASK, POOLED = "read at a `[MASK]`, with or without a head", "`cls` or `mean`"
 HEADED, OWN = "`cls` or `mean` behind a head", "`cotbert_core` alone"
@@ -68,21 +65,6 @@ TEXTS = [
     *(" \n", " the\tdogs \n run ", "日本語 é ß 😀", "A MAN", *TYPED),
 ]
 LONG = "the green field " * 60
-
-
-def made(folder, family, readout, template=None, head=None, **more):
-    torch.manual_seed(0)
-    template = template and resolve_template(template.format(f=family))
-    backbone = load_backbone(folder)
-    pooling = PoolingConfig(readout, template, head=head, **({"full_stop": bool(template)} | more))
-    return SentenceEncoder(backbone, pooling, head and HEADS[head](backbone.model.config).eval())
-
-
-def saved(encoder, path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        encoder.save_pretrained(path)
-    return path
 
 
 def exported(encoder, path):
@@ -129,8 +111,8 @@ def test_a_folder_is_right_or_refused_on_every_server_as_documented(
     encoder_folder, family, kind, tmp_path
 ):
     row, how = KINDS[kind]
-    encoder = made(encoder_folder, family, **how)
-    folder = saved(encoder, tmp_path / "saved")
+    encoder = made_encoder(encoder_folder, family, **how)
+    folder = save_quietly(encoder, tmp_path / "saved")
     assert encoder.encode(TEXTS, precision="fp32").std(axis=0).mean() > 1e-2, "premise: they differ"
     assert_as_documented(row, folder, encoder, TEXTS)
     card = (folder / CARD_FILE).read_text(encoding="utf-8")
@@ -144,7 +126,7 @@ def test_an_exported_graph_is_right_or_refused_as_documented(
     encoder_folder, family, kind, tmp_path
 ):
     pytest.importorskip("onnxruntime")
-    encoder = made(encoder_folder, family, **KINDS[kind][1])
+    encoder = made_encoder(encoder_folder, family, **KINDS[kind][1])
     folder = exported(encoder, tmp_path / "onnx")
     assert_as_documented(GRAPH, folder, encoder, TEXTS)
 
@@ -157,7 +139,7 @@ def test_a_prompt_of_texts_that_infinity_would_leave_out_is_refused(
     template = default and Template(default)
     pooling = PoolingConfig("mean", template, normalize=True, query=Template("query: [X]"))
     encoder = SentenceEncoder(backbone, pooling)
-    folder = saved(encoder, tmp_path / "saved")
+    folder = save_quietly(encoder, tmp_path / "saved")
     texts = [text for text in TEXTS if text.strip()]
     expected = encoder.encode(texts, precision="fp32")
     found = {outcome(r, folder, texts, expected) for rs in SERVERS.values() for r in rs}
@@ -181,8 +163,8 @@ def as_before(folder):
 
 @pytest.mark.parametrize("kind", ["one mask", "two masks", "tanh", "cls, tanh", "mean, tanh"])
 def test_without_the_refusals_the_rules_give_wrong_vectors(encoder_folder, family, kind, tmp_path):
-    encoder = made(encoder_folder, family, **KINDS[kind][1])
-    folder = as_before(saved(encoder, tmp_path / "saved"))
+    encoder = made_encoder(encoder_folder, family, **KINDS[kind][1])
+    folder = as_before(save_quietly(encoder, tmp_path / "saved"))
     rules_that_pool = [rules.tei_python]
     if KINDS[kind][0] == HEADED:
         shutil.copytree(folder / "2_Pooling", folder / "1_Pooling")
@@ -206,8 +188,8 @@ def test_typed_special_tokens_stay_text_in_the_library_tokenizers(
 ):
     from transformers import AutoTokenizer
 
-    encoder = made(encoder_folder, family, **KINDS[kind][1])
-    folder = saved(encoder, tmp_path / "saved")
+    encoder = made_encoder(encoder_folder, family, **KINDS[kind][1])
+    folder = save_quietly(encoder, tmp_path / "saved")
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     found = [backend.encode(text).ids for text in TYPED]
     front, back = len(encoder.bound.before), len(encoder.bound.after)
@@ -246,7 +228,10 @@ def test_real_weights_under_every_rule(kind, row, tmp_path):
     texts = [*TYPED, *(pair[f"sentence{side}"] for pair in pairs for side in (1, 2))]
     how = {"readout": kind} if row == POOLED else {"template": kind}
     encoder = SentenceEncoder.from_pretrained(MINILM, **how)
-    folders = {row: saved(encoder, tmp_path / "saved"), GRAPH: exported(encoder, tmp_path / "onnx")}
+    folders = {
+        row: save_quietly(encoder, tmp_path / "saved"),
+        GRAPH: exported(encoder, tmp_path / "onnx"),
+    }
     for name, folder in folders.items():
         assert_as_documented(name, folder, encoder, texts)
     if row == MASK:

@@ -14,19 +14,10 @@ from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.prepare import prepare
 from pipelines.storage.corpus import Corpus
 
-WORDS = [
-    "man",
-    "penguin",
-    "ice",
-    "children",
-    "dogs",
-    "green",
-    "field",
-    "sea",
-    "snow",
-    "boat",
-    "cat",
-]
+WORDS = (
+    *("man", "penguin", "ice", "children", "dogs", "green", "field"),
+    *("sea", "snow", "boat", "cat"),
+)
 
 
 def sentence(drawn):
@@ -58,10 +49,14 @@ def own_texts(drawn):
     return [" ".join(sentence(drawn) for _ in range(4)) for _ in range(80)]
 
 
-def test_versions_of_test_documents_are_counted(prepared, bert_folder):
+def two_versions():
     drawn = random.Random(0)
     texts = own_texts(drawn)
-    corpus = prepared([*texts, *(edited(text, drawn) for text in texts)])
+    return [*texts, *(edited(text, drawn) for text in texts)]
+
+
+def test_versions_of_test_documents_are_counted(prepared, bert_folder):
+    corpus = prepared(two_versions())
     copied, documents = copied_documents(corpus, bert_folder)
     assert 6 <= documents <= 8
     assert copied > documents / 2  # both versions of a document may be held out
@@ -73,9 +68,7 @@ def test_versions_of_test_documents_are_counted(prepared, bert_folder):
 
 
 def test_versions_of_which_few_are_trained_on_need_no_note(prepared, bert_folder):
-    drawn = random.Random(0)
-    texts = own_texts(drawn)
-    corpus = prepared([*texts, *(edited(text, drawn) for text in texts)])
+    corpus = prepared(two_versions())
     few = AdaptOptions(("texts.jsonl",), bert_folder, max_steps=1, batch_size=16)
     assert few.batch_size < 0.05 * len(corpus)
     assert copy_notes(corpus, bert_folder, few) == []

@@ -379,21 +379,7 @@ def test_a_block_of_the_same_texts_under_other_ids_gets_the_new_ids(embedded, tm
 
 
 def test_rows_of_three_parts_in_a_cycle_keep_their_vectors(embedded, tmp_path):
-    words = [
-        "dogs",
-        "oil",
-        "song",
-        "price",
-        "guitar",
-        "cats",
-        "rain",
-        "snow",
-        "tea",
-        "ink",
-        "sea",
-        "sun",
-    ]
-    texts = [f"A man and {word}" for word in words]
+    texts = [f"A man{' and dogs' * n}" for n in range(12)]
     embedded("old", dict(enumerate(texts)))
     mixed = [texts[place] for place in (4, 8, 0, 5)]  # of the parts 1, 2, 0 and 1
     embedded("new", dict(enumerate(mixed)), update="old")

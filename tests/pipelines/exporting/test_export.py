@@ -7,23 +7,20 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
 from functools import cache
 from importlib import util
 
 import numpy as np
 import pytest
 import torch
+from made_encoders import made_encoder, save_quietly
 from safetensors.torch import load_file
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
-from cotbert_core.encoder.heads import TanhHead, TransformHead
 from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
-from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.saving.keyword_weights import keyword_weight, save_keyword_weights
-from cotbert_core.templates.template_texts import resolve_template
 from pipelines.cli import main
 from pipelines.exporting import export as job
 from pipelines.exporting.export import ExportError, export, run_onnx
@@ -43,7 +40,6 @@ TEXTS = [
     *("[MASK]", "<mask> and [PAD] <pad> </s> [READOUT] typed", "😀 e\u0301 ß \u00a0 日本語"),
     *("the green field " * n for n in (1, 3, 9, 100)),
 ]
-HEADS = {"tanh": TanhHead, "transform": TransformHead}
 ALONE = """
 import sys
 names = {}
@@ -54,28 +50,13 @@ assert not heavy, heavy
 """
 
 
-def made(folder, family, readout, template=None, head=None, **more):
-    torch.manual_seed(0)
-    template = template and resolve_template(template.format(f=family))
-    backbone = load_backbone(folder)
-    reading = PoolingConfig(readout, template, full_stop=bool(template), head=head, **more)
-    return SentenceEncoder(backbone, reading, head and HEADS[head](backbone.model.config).eval())
-
-
-def saved(encoder, path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        encoder.save_pretrained(path)
-    return str(path)
-
-
 @pytest.mark.parametrize("how", READINGS)
 def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path, monkeypatch):
     import onnxruntime
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", cache(onnxruntime.InferenceSession))
-    encoder = made(encoder_folder, family, **READINGS[how])
-    model = saved(encoder, tmp_path / "model")
+    encoder = made_encoder(encoder_folder, family, **READINGS[how])
+    model = str(save_quietly(encoder, tmp_path / "model"))
     result = export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert result["largest_difference"] <= 1e-4
     assert encoder.encode(TEXTS, precision="fp32").std(axis=0).mean() > 1e-2, "premise"
@@ -90,8 +71,8 @@ def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_pa
 
 
 def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_path, capsys):
-    encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor")
-    model = saved(encoder, tmp_path / "model")
+    encoder = made_encoder(bert_folder, "cot-bert", "mask", "{f}/anchor")
+    model = str(save_quietly(encoder, tmp_path / "model"))
     assert main(["export", model, "--format", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     assert "largest_difference" in capsys.readouterr().out
     card = (tmp_path / "onnx" / "README.md").read_text(encoding="utf-8")
@@ -115,8 +96,8 @@ def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_p
     ],
 )
 def test_what_no_graph_or_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, message):
-    encoder = made(roberta_folder, "cot-roberta", "mask", "{f}/anchor", **more)
-    model = saved(encoder, tmp_path / "model")
+    encoder = made_encoder(roberta_folder, "cot-roberta", "mask", "{f}/anchor", **more)
+    model = str(save_quietly(encoder, tmp_path / "model"))
     with pytest.raises(UserError, match=message):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
@@ -147,7 +128,7 @@ def pickle_weights(folder):
 
 
 def test_a_pickle_becomes_a_folder_of_safetensors(bert_folder, sentences, tmp_path, capsys):
-    encoder = made(bert_folder, "cot-bert", "mean")
+    encoder = made_encoder(bert_folder, "cot-bert", "mean")
     old = tmp_path / "old"
     encoder.save_pretrained(old)
     pickle_weights(old)
@@ -183,7 +164,7 @@ def test_a_pickle_without_pooling_keeps_its_head_and_names_no_pooling(
 
 def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_path):
     model = tmp_path / "model"
-    saved(made(bert_folder, "cot-bert", "mask", "{f}/anchor"), model)
+    save_quietly(made_encoder(bert_folder, "cot-bert", "mask", "{f}/anchor"), model)
     (model / "README.md").write_text("trained on a corpus")
     save_keyword_weights(model, 0.7)
     export(ExportOptions(str(model), "folder"), tmp_path / "same")
