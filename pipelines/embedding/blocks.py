@@ -16,6 +16,7 @@ from typing import Any
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.bad_rows import FEWER_CELLS, BadRow, excerpt, with_prefix
+from pipelines.reading.formats import OF_LINES
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 from pipelines.storage.resumable_output import write_json_atomic
@@ -53,7 +54,7 @@ def block_ranges(plan: ReadPlan, scratch: Path, workers: int) -> tuple[BlockRang
 
 def _is_small(shard: Shard) -> bool:
     """Return whether a shard has about one block, or takes long to read."""
-    return shard.kind == "docstrings" or (shard.kind in ("txt", "jsonl") and shard.stop > 0)
+    return shard.kind == "docstrings" or (shard.kind in OF_LINES and shard.stop > 0)
 
 
 def _finished_shards(scratch: Path) -> set[int]:

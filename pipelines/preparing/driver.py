@@ -25,7 +25,7 @@ from pipelines.preparing.part_tasks import RowRange, WritePart
 from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, read_counts, shard_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
 from pipelines.reading.data_folder import make_data_folder, part_files
-from pipelines.reading.formats import COMPRESSIBLE
+from pipelines.reading.formats import OF_TEXT
 from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.pieces import PIECE_ROWS
@@ -90,7 +90,7 @@ def shard_bytes(plan: ReadPlan, stamps: Mapping[str, Sequence[int]]) -> list[int
     shards = Counter(shard.path for shard in plan.shards)
     return [
         shard.stop - shard.start
-        if shard.stop and shard.kind in COMPRESSIBLE
+        if shard.stop and shard.kind in OF_TEXT
         else stamps[shard.path][0] // shards[shard.path]
         for shard in plan.shards
     ]

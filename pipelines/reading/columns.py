@@ -14,9 +14,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.delimiters import DELIMITERS, NAMES, WORDS, other_delimiter
+from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.formats import COMPRESSIBLE, KINDS, kind_of
+from pipelines.reading.formats import DELIMITERS, OF_TEXT, WITH_COLUMNS, kind_of
 from pipelines.reading.line_reader import json_objects
 from pipelines.reading.read_plan import KEEP, ReadPlan
 
@@ -129,9 +129,9 @@ def _check_writing(name: str, column: str, found: Sequence[str]) -> None:
 # The options of reading that concern some formats alone.
 _CONCERNS = {
     # --triples names those of SICK too.
-    "text_column": set(KINDS.values()) - {"txt"} | {"hub", "sick"},
+    "text_column": WITH_COLUMNS | {"sick"},
     "delimiter": set(DELIMITERS),
-    "encoding": set(COMPRESSIBLE),
+    "encoding": OF_TEXT,
 }
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from cotbert_core.errors import UserError
 
-# The delimiter of each format that has one.
-DELIMITERS = {"csv": ",", "tsv": "\t"}
 NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # The command-line name of a delimiter that cannot be typed.
 WORDS = {"\t": "tab"}

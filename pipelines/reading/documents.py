@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.reading.formats import kind_of
+from pipelines.reading.formats import is_file, kind_of
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
@@ -123,7 +123,7 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
 def check_files(plan: ReadPlan) -> None:
     """Raise UserError if a part of the input, such as docstrings, is not files of a user."""
     kinds = {kind_of(name) or "" for name in plan.files}
-    if others := kinds & {"docstrings", "sick", "hub"}:
+    if others := {kind for kind in kinds if not is_file(kind)}:
         raise UserError(
             f"documents is 'file' and the input is {', '.join(sorted(others))}, whose files are "
             "not documents: give --documents row, or leave it out for `cotbert embed`"

@@ -10,7 +10,7 @@ from math import inf
 from operator import attrgetter
 
 from pipelines.reading.documents import check_files
-from pipelines.reading.formats import KINDS, kind_of
+from pipelines.reading.formats import is_file, kind_of
 from pipelines.reading.ids import STRING
 from pipelines.reading.locations import is_uri, suffixes
 from pipelines.reading.read_plan import FILE_BITS, ReadPlan, Shard
@@ -71,7 +71,7 @@ def join_small_files(shards: Sequence[Shard], size: int, most: int) -> list[Shar
 def _length(of_file: Sequence[Shard]) -> float:
     """Return the bytes of a file that may be joined to others, else infinity."""
     name, kind = of_file[0].path, of_file[0].kind
-    if len(of_file) > 1 or kind not in KINDS.values() or is_uri(name) or suffixes(name)[1]:
+    if len(of_file) > 1 or not is_file(kind) or is_uri(name) or suffixes(name)[1]:
         return inf
     return os.path.getsize(name)
 

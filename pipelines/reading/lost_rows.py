@@ -16,7 +16,7 @@ from operator import itemgetter
 
 from pipelines.reading.bad_rows import FEWER_CELLS, PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.formats import COMPRESSIBLE
+from pipelines.reading.formats import OF_TEXT
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard, row_in_file
 
@@ -166,7 +166,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
     row: the first such row in its file, from 1. The file is read again from LINES_BEFORE lines
     before it.
     """
-    if shard.kind not in COMPRESSIBLE:
+    if shard.kind not in OF_TEXT:
         return "are not UTF-8: write the file again"
     before = max(0, row - 1 - row_in_file(shard.first_row) - LINES_BEFORE)
     guess = guess_encoding(islice(file_lines(shard.path, shard.start, shard.stop), before, None))

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.training.batches import COLUMNS
-from pipelines.reading.delimiters import DELIMITERS
+from pipelines.reading.formats import DELIMITERS, WITH_COLUMNS
 
-# The formats whose readers yield texts without named columns.
-WITHOUT_COLUMNS = ("txt", "docstrings", "sick")
 # Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
 FILE_BITS = 40
 # The option that names the columns whose values are passed through.
@@ -105,7 +103,7 @@ class ReadPlan:
 
     def text_parts(self, kind: str) -> int:
         """The number of values that a reader of this format yields for a row's text."""
-        return 1 if kind in WITHOUT_COLUMNS else len(self.text_columns)
+        return len(self.text_columns) if kind in WITH_COLUMNS else 1
 
     def delimiter_of(self, kind: str) -> str:
         """The delimiter of a file of this format; "" for a format without cells."""

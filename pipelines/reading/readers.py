@@ -18,7 +18,7 @@ from cotbert_core.errors import ReadError, UserError, first_line
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, ShortRow, Unusable
 from pipelines.reading.documents import document_id, has_no_value, is_tagged
-from pipelines.reading.formats import COMPRESSIBLE
+from pipelines.reading.formats import OF_TEXT
 from pipelines.reading.ids import as_id
 from pipelines.reading.locations import is_uri
 from pipelines.reading.lost_rows import HARMLESS
@@ -54,7 +54,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
         if by_column and not isinstance(texts, Unusable) and has_no_value(values[last]):
             texts = Unusable("no_document", texts[0])
         if isinstance(texts, Unusable):
-            named = plan.encoding and shard.kind in COMPRESSIBLE
+            named = plan.encoding and shard.kind in OF_TEXT
             reason = texts.replace(INVALID_UTF8, "invalid_encoding") if named else str(texts)
             shown_id = raw_id if row_id is None else row_id
             piece.bad.append(BadRow(number, shown_id, reason, texts.excerpt))

@@ -28,17 +28,13 @@ from pipelines.reading.content_checks import (
     has_markup,
 )
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import PARAGRAPH
 from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
-from pipelines.reading.formats import kind_of
+from pipelines.reading.formats import DELIMITERS, OF_LINES, WITH_COLUMNS, kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import WITHOUT_COLUMNS, ReadPlan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.wrapped_lines import looks_wrapped
-
-# The formats in which each line is a row, so that a file may be cut after any of them.
-OF_LINES = ("txt", "jsonl")
 
 
 def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
@@ -48,11 +44,11 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     """
     kind = kind_of(name) or ""
     for column, option, kinds in (
-        (next(iter(plan.keep), None), plan.keep_option, WITHOUT_COLUMNS),
-        (plan.id_column, ID_OPTION, WITHOUT_COLUMNS),
-        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITHOUT_COLUMNS[:2]),
+        (next(iter(plan.keep), None), plan.keep_option, WITH_COLUMNS),
+        (plan.id_column, ID_OPTION, WITH_COLUMNS),
+        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITH_COLUMNS | {"sick"}),
     ):
-        if column and kind in kinds:
+        if column and kind not in kinds:
             raise UserError(
                 f"input {name!r} has no columns and so no {column!r} for {option}: give csv, tsv, "
                 "jsonl or parquet"

@@ -18,10 +18,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.delimiters import DELIMITERS, named_delimiter
+from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
-from pipelines.reading.formats import ABOUT_DATA, ENDINGS, kind_of
+from pipelines.reading.formats import ABOUT_DATA, DELIMITERS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard
 from pipelines.reading.readers import raw_rows
