@@ -1,8 +1,8 @@
 """The scratch files of `cotbert prepare`: ids, texts and places of each shard's rows, and counts.
 
-ids: the raw int64 ids of the shard's rows. parquet: their texts, in row groups of PIECE_ROWS, fewer
-for long texts. near: their MinHash signatures. places: their PLACE, with documents or held-out
-rows. sizes: int64, the shard's documents that may span shards: their sorted ids, then the number of
+ids: the raw int64 ids of the shard's rows. parquet: their texts, a piece in row groups of up to
+PIECE_ROWS. near: their MinHash signatures. places: their PLACE, with documents or held-out rows.
+sizes: int64, the shard's documents that may span shards: their sorted ids, then the number of
 sentences of each. offsets: int64, the number of sentences that each document of `sizes` has in
 earlier shards. json: the counts, written last, which mark the shard as done.
 """
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from cotbert_core.files import read_json
 from pipelines.preparing import duplicates
 from pipelines.preparing.near_duplicates import band_rows, signatures
-from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.resumable_output import atomic_file
 
 KEEP_FILE = "keep"
@@ -75,20 +75,17 @@ def scratch_writer(
             for kind, is_written in kinds.items()
             if is_written
         }
-        writer = ScratchWriter(parquet, files, near)
-        yield writer
-        writer.finish()
+        yield ScratchWriter(parquet, files, near)
 
 
 class ScratchWriter:
-    """The open files of a shard; one row group is held in memory."""
+    """The open files of a shard."""
 
     def __init__(
         self, parquet: pq.ParquetWriter, files: Mapping[Kind, BinaryIO], near: float | None
     ) -> None:
-        self.rows = self._characters = 0
+        self.rows = 0
         self._parquet, self._files, self._near = parquet, files, near
-        self._texts: list[list[str]] = [[] for _ in parquet.schema]
 
     def add(
         self,
@@ -105,21 +102,6 @@ class ScratchWriter:
             rows = ["\n".join(row) for row in zip(*texts, strict=True)]
             self._files["near"].write(signatures(rows, band_rows(self._near)).tobytes())
         self.rows += len(ids)
-        for column, more in zip(self._texts, texts, strict=True):
-            column += more
-            self._characters += sum(map(len, more))
-        while len(self._texts[0]) >= PIECE_ROWS:
-            self._write_group()
-        if self._characters >= PIECE_CHARACTERS:
-            self._write_group()
-
-    def _write_group(self) -> None:
-        arrays = [pa.array(column[:PIECE_ROWS], pa.string()) for column in self._texts]
-        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self._parquet.schema))
-        self._texts = [column[PIECE_ROWS:] for column in self._texts]
-        self._characters = sum(len(text) for column in self._texts for text in column)
-
-    def finish(self) -> None:
-        """Write the rows that are still in memory."""
-        if self._texts[0]:
-            self._write_group()
+        arrays = [pa.array(column, pa.string()) for column in texts]
+        table = pa.Table.from_arrays(arrays, schema=self._parquet.schema)
+        self._parquet.write_table(table, PIECE_ROWS)
