@@ -289,7 +289,8 @@ def test_or_stops_the_job_if_that_is_asked_for():
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row(concurrency):
     """Only the first rows are answered. A row counts as failed if another one was answered after
-    it failed; all others are requested again when the job continues."""
+    it failed, which with several requests at a time may happen to the last answer; all others are
+    requested again when the job continues."""
 
     def reply(sentence, number):
         if sentence in early:
@@ -305,7 +306,7 @@ def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row(concurrency):
         f"{MOST_FAILURES} sentences in a row got no rewrite (the last: status 500)"
     )
     assert {r.id for r in found.values() if r.text is not None} == set(range(8))
-    assert sum(r.text is None for r in found.values()) < (MOST_FAILURES if concurrency > 1 else 1)
+    assert sum(r.text is None for r in found.values()) <= (MOST_FAILURES if concurrency > 1 else 0)
 
 
 @pytest.mark.parametrize(
