@@ -171,8 +171,8 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     start = _pretrained(job, encoder, corpus, run.key)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
-    texts = (*length_notes(corpus, encoder, options), *copy_notes(corpus, encoder, options))
-    for note in (*notes, *texts):
+    notes += [*length_notes(corpus, encoder, options), *copy_notes(corpus, encoder, options)]
+    for note in notes:
         say(f"note: {note}")
     rows = train_candidates(
         settings,
@@ -196,6 +196,7 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     chosen = confirm(winner, contenders[0], *scores[:2])
     save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
+    result["notes"] = notes
     complete_model(output / MODEL, result)
     return result
 

@@ -121,7 +121,8 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
             said
             + found_plot(result, result["models"])
             + html_page.table(TABLE_HEADER, table_rows(result))
-            + html_page.paragraphs([" ".join([*searched, _PROOFS[chosen_by(result)]])], "note"),
+            + html_page.paragraphs([" ".join([*searched, _PROOFS[chosen_by(result)]])], "note")
+            + html_page.paragraphs((f"Note: {note}." for note in result["notes"]), "note"),
         ),
         *changed_section(result),
         ("Candidates", html_page.table(trials_header(result), trial_rows(result)) + averaged),

@@ -135,9 +135,10 @@ def test_documents_that_will_not_do_leave_nothing(home, bert_folder):
 
 
 def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
-    """A sentence a line; the halves of the long ones must find each other."""
+    """A sentence a line; the halves of the long ones must find each other. A third are so long that
+    a note doubts that they are sentences."""
     draw = random.Random(1)
-    lines = (" ".join(draw.choices(WORDS, k=14)) + "." for _ in range(120))
+    lines = (" ".join(draw.choices(WORDS, k=14 if n % 3 else 70)) + "." for n in range(120))
     (home / "sentences.txt").write_text("\n".join(lines))
     words = (*("adapt", "sentences.txt", "--encoder", bert_folder), *("--candidates", "simcse"))
     budget = ("--steps", "2", "--batch-size", "8", "--output", "sentences")
@@ -150,6 +151,10 @@ def test_single_sentences_are_adapted_to_without_documents(home, bert_folder):
     assert "eyword" not in job.stdout
     page = (home / "sentences" / "report.html").read_text()
     assert "The second half of each held-out sentence is searched" in page
+    (note,) = result["notes"]
+    assert "rows have more than 64 tokens" in note
+    assert f"note: {note}\n" in job.stderr
+    assert f"Note: {note.partition(':')[0]}" in page
 
 
 def test_labels_choose_the_step_and_the_encoder_and_their_other_half_confirms(home, bert_folder):

@@ -192,9 +192,10 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     result |= {"changed_queries": None, "models": {"untouched": {"held-out": entry}}}
     result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
     result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
-    result |= {"dev": {"untouched": 1.0, "merged": 0.5}}
+    result |= {"dev": {"untouched": 1.0, "merged": 0.5}, "notes": ["2 of 3 rows are long"]}
     write_adapt_report(tmp_path / "report.html", result, options)
     page = (tmp_path / "report.html").read_text()
     assert f"tried on 3 sentences{shown}" in page, "the untouched encoder is handed back"
     assert "merged: the average of the best candidate" in page
     assert "<td>documents</td><td>none</td>" in page
+    assert '<p class="note">Note: 2 of 3 rows are long.</p>' in page
