@@ -94,15 +94,20 @@ def _parse(path: Path) -> Space:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _error(path, f"it cannot be read ({error}); give a YAML file") from None
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise _error(path, f"it cannot be read ({why}); give a YAML file") from None
     known = [f.name for f in fields(Space)]
     if not isinstance(values, dict):
         raise _error(path, f"it has no space; give the fields {', '.join(known)}")
     for key in values:
         if key not in known:
             raise _error(path, f"{key!r} is unknown; a space has the fields {', '.join(known)}")
-    if not isinstance(values.get("recipe"), str):
-        raise _error(path, f"recipe is {values.get('recipe')!r}: give one of `cotbert recipes`")
+    if "recipe" not in values:
+        raise _error(
+            path, "it names no recipe; add `recipe: NAME`, one of `cotbert recipes`, to the file"
+        )
+    if not isinstance(values["recipe"], str):
+        raise _error(path, f"recipe is {values['recipe']!r}: give one of `cotbert recipes`")
     return Space(
         name=str(values.get("name", path.stem)),
         purpose=str(values.get("purpose", "")),
