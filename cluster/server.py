@@ -39,8 +39,9 @@ class JobServer:
         except ValueError:  # http://[::1
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
+            name = ADDRESS if address == os.environ.get(ADDRESS) else "address"
             raise UserError(
-                f"address is {address!r}: give the job server's address, such as "
+                f"{name} is {address!r}: give the job server's address, such as "
                 "http://127.0.0.1:8265"
             )
         if parts.hostname in LOOPBACK_HOSTS and not urllib.request.proxy_bypass(parts.hostname):
@@ -66,6 +67,8 @@ class JobServer:
             reason = getattr(error, "reason", None) or error or type(error).__name__
             if isinstance(error, BadStatusLine) and not str(error).strip().isprintable():
                 reason = "it does not speak HTTP"  # but gRPC, at a RAY_ADDRESS
+            elif isinstance(error, ValueError):
+                reason = "its answer is not JSON"
             raise NoAnswerError(
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "
                 "start a cluster with `cotbert cluster up`"

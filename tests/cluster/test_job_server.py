@@ -127,7 +127,7 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
         (answers(python="3.8.19"), "runs Python 3.8 and this is Python 3."),
         ({}, "is not a Ray job server"),
         ({"/api/version": (200, ["a"])}, "is not a Ray job server"),
-        ({"/api/version": (200, b"<html>")}, "no Ray job server answers at"),
+        ({"/api/version": (200, b"<html>")}, "(its answer is not JSON)"),
         ({"/api/version": (503, {})}, "answers with status 503"),
     ],
 )

@@ -70,6 +70,14 @@ def test_the_address_that_is_named_first_wins(own_place, monkeypatch):
     assert jobs.find_address("http://here:1") == "http://here:1"
 
 
+def test_an_address_that_is_none_is_named_by_where_it_was_given(own_place, monkeypatch, capsys):
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "nonsense")
+    assert main(["submit", "--", "recipes"]) == 2
+    assert "RAY_API_SERVER_ADDRESS is 'nonsense': give the job" in capsys.readouterr().err
+    assert main(["submit", "--address", "here:1", "--", "recipes"]) == 2
+    assert "cotbert: address is 'here:1': give the job" in capsys.readouterr().err
+
+
 def test_the_code_travels_and_nothing_else(tmp_path):
     package.write_code(tmp_path)
     sent = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
