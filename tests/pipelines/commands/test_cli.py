@@ -84,12 +84,12 @@ MISTAKES = {
     "train pairs": (f"{TRAIN} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
     "train senteval": (f"{TRAIN} --senteval none", r"sts-dev\.csv' does not exist"),
     "prepare input": (f"{PREPARE} --input none.txt", r"'none\.txt' does not exist"),
-    "prepare glob": (f"{PREPARE} --input *.csv", r"'\*\.csv' does not exist or matches no file"),
     # Before Python 3.14, exists() raises for such a name.
     "long name": (f"{PREPARE} --input {'a' * 300}.txt", "File name too long|does not exist"),
-    "prepare folder": (f"{PREPARE} --input empty", "holds no file of a known kind"),
-    "prepare kind": (f"{PREPARE} --input bad.yaml", r"ends in '\.yaml'"),
-    "prepare column": (f"{PREPARE} --input pairs.tsv", "it has score, sentence1"),
+    "prepare language": (
+        f"{PREPARE} --input text.txt --language klingon",
+        "to keep 'klingon'",
+    ),
     "prepare length": (f"{PREPARE} --input text.txt --max-length 0", "max_length is 0"),
     "prepare sample": (f"{PREPARE} --input text.txt --sample 0", "sample is 0"),
     "prepare encoder": (f"{INPUT} ./none --output out", "encoder folder './none' does not exist"),

@@ -128,14 +128,6 @@ def test_a_latin_1_input_is_named_read_and_searched(tmp_path, bert_folder, capsy
         assert rows[0]["text"] == "café au lait"
 
 
-def test_rows_that_a_line_break_splits_get_a_warning(tmp_path, bert_folder):
-    path = tmp_path / "a.csv"
-    path.write_text("key,text,n\n1,Dear shop\n2,oil,1\n")
-    (warning,) = embed(path, tmp_path / "out", bert_folder)["warnings"]
-    message = f"input '{path}' has fewer cells than the header in 1 of 2 rows (50.0 %), the first"
-    assert warning.startswith(f"{message} row 1: ")
-
-
 def test_texts_other_than_the_embedded_ones_are_not_shown(tmp_path, bert_folder, capsys):
     """As if they were: a line that was inserted moves all row numbers."""
     path, out = tmp_path / "a.txt", tmp_path / "out"

@@ -214,8 +214,6 @@ def test_the_label_of_a_folder_leaves_out_the_root(tmp_path):
 
 MISTAKES = (
     ("{bert},readout=max", {}, "unknown readout 'max': choose one of cls"),
-    ("{bert},readout=mask", {}, "give a template too"),
-    ("{bert},template=none", {}, "unknown template 'none'"),
     ("{bert},layer=3", {}, "unknown model option 'layer': choose one of readout, temp"),
     ("{bert},readout=cls,readout=cls", {}, "names its readout twice"),
     ("./none", {}, r"folder './none' does not exist"),
