@@ -21,7 +21,7 @@ from benchmarks.adapting import Peer
 from benchmarks.harness import device, machine, machine_line
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM
-from cotbert_core.evaluation import score_held_out
+from cotbert_core.evaluation import EncodeFunctions, score_held_out
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.methods import build_method
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -95,7 +95,7 @@ def run(given: argparse.Namespace) -> None:
         rows.append((f"by hand, {precision}", *by_hand(settings, batches, precision)))
     base, cells = rows[1][1], []
     for name, seconds, encode in rows:
-        found = score_held_out(encode, held_out)
+        found = score_held_out(EncodeFunctions(encode), held_out)
         times = f"{seconds / base:.2f}" if seconds else ""
         scores = f"{found.found_first:.1f}", f"{found.mrr10:.1f}"
         cells.append((name, *scores, f"{seconds:.0f}", times))

@@ -25,11 +25,11 @@ import numpy as np
 from scipy.stats import rankdata, spearmanr
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Labelled, same_label, score_held_out
+from cotbert_core.evaluation import EncodeFunctions, HeldOut, Labelled, same_label, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.transfer import load_transfer, score_transfer
-from pipelines.evaluating.counting import CountedEncode
+from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.model_specs import label_of, numbered, options_of_model
 from pipelines.evaluating.options import EvaluateOptions
@@ -96,7 +96,7 @@ def read_modules(packages: str, count: int) -> Labelled:
 
 
 def score(
-    encode: Encode,
+    encode: EncodeFunctions,
     held_out: HeldOut,
     tasks: Tasks | None,
     reviews: dict[str, list[str]] | None,
@@ -106,11 +106,11 @@ def score(
     found = score_held_out(encode, held_out)
     scores = dict(zip(PROXIES, (found.found_first, found.mrr10), strict=True))
     if reviews is not None:
-        scores["sentiment"] = sentiment(encode, reviews)
+        scores["sentiment"] = sentiment(encode.texts, reviews)
     if modules is not None:
-        scores["same file"] = 100 * float(same_label(encode, modules).mean())
+        scores["same file"] = 100 * float(same_label(encode.texts, modules).mean())
     if tasks is not None:
-        entries = tasks.scores(encode)
+        entries = tasks.scores(encode.texts)
         scores |= {name: entries[name]["spearman"] for name in tasks.sts}
     ends = interval(resampled_mean(found.found, 1000).clip(0, 100))
     return scores, f"{ends.low:.1f} to {ends.high:.1f}"
@@ -146,7 +146,8 @@ def run(given: argparse.Namespace) -> None:
     for options in [options_of_model(EvaluateOptions(), model) for model in models]:
         opened = open_readout(options, [])
         labels.append(label_of(options, opened))
-        scores, low_to_high = score(CountedEncode(opened.encode), held_out, tasks, texts, modules)
+        encode = opened.encode.wrapped(EncodeCounter().wrap)
+        scores, low_to_high = score(encode, held_out, tasks, texts, modules)
         rows.append(scores)
         ends.append(low_to_high)
     names = list(rows[0])

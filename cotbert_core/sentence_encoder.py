@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError, unknown
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.saving.model_folder import save_encoder
 from cotbert_core.saving.saved_encoder import SavedEncoder
@@ -117,19 +118,17 @@ class SentenceEncoder:
         made.max_length = max(1, self.max_length + self.bound.length - made.bound.length)
         return made
 
-    def functions(
-        self, precision: Precision = "auto"
-    ) -> tuple[Callable[[Sequence[str]], np.ndarray], Callable[[Sequence[str]], np.ndarray] | None]:
-        """Return `encode` for texts and for queries, None if these are read like other texts.
+    def functions(self, precision: Precision = "auto") -> EncodeFunctions:
+        """Return `encode` for texts and for queries.
 
-        The second one raises `for_queries`' error when it is called: texts need no usable prompt.
+        That of queries raises `for_queries`' error when it is called: texts need no usable prompt.
         """
 
-        def of_queries(sentences: Sequence[str]) -> np.ndarray:
+        def queries(sentences: Sequence[str]) -> np.ndarray:
             return (self.for_queries or self).encode(sentences, precision=precision)
 
-        encode = partial(self.encode, precision=precision)
-        return encode, None if self.pooling.query is None else of_queries
+        texts = partial(self.encode, precision=precision)
+        return EncodeFunctions(texts, None if self.pooling.query is None else queries)
 
     def with_template(self, template: Template) -> SentenceEncoder:
         """Return the encoder with another template, and otherwise the same pooling."""

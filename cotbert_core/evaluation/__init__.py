@@ -1,4 +1,4 @@
-"""Evaluation: pure functions of an `encode` callable and data."""
+"""Evaluation: pure functions of an encoder's functions and data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from cotbert_core.evaluation.labelled import (
     same_label,
     widening,
 )
-from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
+from cotbert_core.evaluation.pairs import (
+    EncodeFunctions,
+    Pairs,
+    PairScores,
+    read_pairs,
+    score_pairs,
+)
 from cotbert_core.evaluation.searches import EncoderScores, score_searches
 from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
 
 __all__ = [
     "STS_TASKS",
+    "EncodeFunctions",
     "EncoderScores",
     "HeldOut",
     "HeldOutScores",

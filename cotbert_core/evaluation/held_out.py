@@ -18,7 +18,7 @@ import numpy as np
 
 from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import BLOCK_CELLS, KeywordScores, keyword_scores
-from cotbert_core.evaluation.pairs import Encode, encode_distinct
+from cotbert_core.evaluation.pairs import EncodeFunctions, encode_distinct
 from cotbert_core.evaluation.passages import are_long, cut_passages
 
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
@@ -151,14 +151,9 @@ class HeldOutScores:
         return 100 * float(self.reciprocal.mean())
 
 
-def score_held_out(
-    encode: Encode, held_out: HeldOut, for_queries: Encode | None = None
-) -> HeldOutScores:
-    """Return the scores of an encoder; each distinct text is encoded once.
-
-    for_queries: encodes the queries; None: as other texts.
-    """
-    queries, targets = unit_vectors(encode, for_queries, held_out.queries, held_out.distinct[0])
+def score_held_out(encode: EncodeFunctions, held_out: HeldOut) -> HeldOutScores:
+    """Return the scores of an encoder; each distinct text is encoded once."""
+    queries, targets = unit_vectors(encode, held_out.queries, held_out.distinct[0])
     return search_scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
 
 
@@ -168,15 +163,15 @@ def score_keywords(held_out: HeldOut) -> HeldOutScores:
 
 
 def unit_vectors(
-    encode: Encode, for_queries: Encode | None, queries: Sequence[str], texts: Sequence[str]
+    encode: EncodeFunctions, queries: Sequence[str], texts: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of Q queries and of texts, of unit length; see score_held_out."""
-    if for_queries is None:
-        vectors = encode_distinct(encode, queries, texts)
+    if encode.queries is None:
+        asked, searched = encode_distinct(encode.texts, queries, texts)
     else:
-        vectors = [*encode_distinct(for_queries, queries), *encode_distinct(encode, texts)]
-    asked, searched = map(unit_rows, vectors)
-    return asked, searched
+        (asked,) = encode_distinct(encode.queries, queries)
+        (searched,) = encode_distinct(encode.texts, texts)
+    return unit_rows(asked), unit_rows(searched)
 
 
 def search_scores(

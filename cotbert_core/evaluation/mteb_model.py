@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import EncodeFunctions
 
 
 class MtebModel:
-    """An `encode` callable with mteb's interface: no task prompts, cosine similarity.
+    """An encoder's functions with mteb's interface: no task prompts, cosine similarity."""
 
-    for_queries: encodes the queries of retrieval and reranking; None: as other texts.
-    """
-
-    def __init__(self, encode: Encode, for_queries: Encode | None = None) -> None:
-        self._encode, self._for_queries = encode, for_queries or encode
+    def __init__(self, encode: EncodeFunctions) -> None:
+        self._texts, self._queries = encode.texts, encode.queries or encode.texts
 
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: str | None = None, **_: Any
@@ -26,7 +23,7 @@ class MtebModel:
 
         All batches are encoded together, sorted by length, which reduces padding.
         """
-        encode = self._for_queries if prompt_type == "query" else self._encode
+        encode = self._queries if prompt_type == "query" else self._texts
         return encode([text for batch in inputs for text in batch["text"]])
 
     def similarity(self, left: Any, right: Any) -> Any:

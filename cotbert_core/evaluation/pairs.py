@@ -23,6 +23,21 @@ Row = tuple[int, Mapping[str, str | None]]
 
 
 @dataclass(frozen=True)
+class EncodeFunctions:
+    """An encoder's functions from N sentences to (N, D) vectors.
+
+    queries: None if queries are encoded like other texts.
+    """
+
+    texts: Encode
+    queries: Encode | None = None
+
+    def wrapped(self, wrap: Callable[[Encode], Encode]) -> EncodeFunctions:
+        """Return each function as `wrap` returns it."""
+        return EncodeFunctions(wrap(self.texts), self.queries and wrap(self.queries))
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Sentence pairs left[i], right[i] with grades gold[i], 0 (unrelated) to 5 (same meaning).
 

@@ -15,7 +15,7 @@ import numpy as np
 from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, search_scores, unit_vectors
 from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHTS
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.evaluation.passages import with_best_passage
 
 
@@ -34,21 +34,18 @@ class EncoderScores:
 
 
 def score_searches(
-    encode: Encode,
-    held_out: HeldOut,
-    for_queries: Encode | None = None,
-    dev: HeldOut | None = None,
+    encode: EncodeFunctions, held_out: HeldOut, dev: HeldOut | None = None
 ) -> EncoderScores:
     """Return the scores of an encoder alone, with BM25 added to its cosines, and, if targets are
     long, of both by passages; each distinct text is encoded once.
 
-    for_queries: encodes the queries; None: as other texts. dev: other queries for the same targets,
-    which choose the weight of BM25 for each search (best_weight); None: it is KEYWORD_WEIGHT.
+    dev: other queries for the same targets, which choose the weight of BM25 for each search
+    (best_weight); None: it is KEYWORD_WEIGHT.
     """
     asked = held_out.joined(dev) if dev else held_out
     cut = asked.passages
     texts = [*asked.distinct[0], *chain.from_iterable(cut)]
-    queries, vectors = unit_vectors(encode, for_queries, asked.queries, texts)
+    queries, vectors = unit_vectors(encode, asked.queries, texts)
     targets, passages = np.split(vectors, [len(asked.distinct[0])])
     counts = np.array([len(some) for some in cut], int)
     searched = _Searched(asked, queries, targets, passages, counts)

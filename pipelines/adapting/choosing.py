@@ -45,8 +45,8 @@ def untouched(encoder: str, baseline: Baseline) -> Contender:
 
 def scored(name: str, model: Path, dev: DevSets) -> Contender:
     """Return a model folder with its dev score."""
-    encode, for_queries = SentenceEncoder.from_pretrained(model).functions()
-    score = score_dev(encode, dev, for_queries)[dev_metric(dev).name]
+    encode = SentenceEncoder.from_pretrained(model).functions()
+    score = score_dev(encode, dev)[dev_metric(dev).name]
     say(f"{name}: {score:.2f} {dev_metric(dev).label}")
     return Contender(name, str(model), score)
 

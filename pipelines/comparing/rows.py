@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.evaluation import EncodeFunctions
 from cotbert_core.files import read_json
 from cotbert_core.settings import Precision
 from pipelines.comparing.entries import Comparison
@@ -57,7 +58,7 @@ def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str
     started = time.monotonic()
     encode = open_readout(name, comparison.settings, corpus)
     seconds = time.monotonic() - started
-    mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
+    mean = score_dev(EncodeFunctions(encode), comparison.dev)[dev_metric(comparison.dev).name]
     tests = [score_of(comparison.tasks.scores(encode)[AVERAGE])] if comparison.tasks else []
     return _row(name, NOT_TRAINED, mean, [mean], tests, [seconds])
 

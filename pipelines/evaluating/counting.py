@@ -19,19 +19,15 @@ SPLITS = ("dev", "test")
 SHOWN_SENTENCES = 4096
 
 
-class CountedEncode:
-    """An `encode` that shows progress and counts sentences and seconds."""
+class EncodeCounter:
+    """The sentences and seconds of the functions that it wraps, which show progress."""
 
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
+    def __init__(self) -> None:
         self.sentences, self.seconds = 0, 0.0
 
-    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        return self._counted(self._encode, sentences)
-
-    def by(self, encode: Encode | None) -> Encode | None:
-        """Return another `encode`, such as that of queries, that adds to the same counts."""
-        return None if encode is None else partial(self._counted, encode)
+    def wrap(self, encode: Encode) -> Encode:
+        """Return `encode` with progress and counts."""
+        return partial(self._counted, encode)
 
     def _counted(self, encode: Encode, sentences: Sequence[str]) -> np.ndarray:
         started = time.perf_counter()

@@ -13,7 +13,7 @@ from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Labelled
 from pipelines.evaluating.changed_queries import changed_queries
-from pipelines.evaluating.counting import CountedEncode
+from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.evaluation_data import (
     LEAST_RESAMPLES,
@@ -131,14 +131,13 @@ def _score(
         say(note)
     if sample is not None:
         check_transform(options, sample, readout)
-    counted = CountedEncode(readout.encode)
+    counter = EncodeCounter()
     params, label = _params(options) | readout.used, label_of(options, readout)
     called = tracking.run_name("evaluate", name or label)
     with tracking.tracked_run("evaluate", params, name=called, parent=parent) as run:
-        queries = counted.by(readout.for_queries)
-        encode, for_queries = transformed(options, counted, sample, queries)
-        scored = data.score(encode, options.resamples, for_queries)
-        result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
+        encode = transformed(options, readout.encode.wrapped(counter.wrap), sample)
+        scored = data.score(encode, options.resamples)
+        result = scored.entries | {"sentences_per_second": round(counter.rate, 1)}
         run.metrics(_flat_metrics(result))
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}
         if options.resamples:

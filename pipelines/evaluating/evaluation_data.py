@@ -16,7 +16,7 @@ from cotbert_core.evaluation import (
     score_pairs,
     score_searches,
 )
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.labelled_texts import read_labelled
@@ -61,23 +61,20 @@ class EvaluationData:
             own += self.labelled.texts
         return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
 
-    def score(self, encode: Encode, resamples: int, for_queries: Encode | None = None) -> Scored:
-        """Return the scores of the tasks, their averages, the pairs and the documents.
-
-        for_queries: encodes the queries of the documents and of MTEB; None: as other texts.
-        """
-        scored = Scored()
+    def score(self, encode: EncodeFunctions, resamples: int) -> Scored:
+        """Return the scores of the tasks, their averages, the pairs and the documents."""
+        scored, texts = Scored(), encode.texts
         if self.tasks is not None:
-            self.tasks.score_into(scored, encode, resamples)
-        splits = {name: (score_pairs(encode, p), p) for name, p in self.pairs.items()}
+            self.tasks.score_into(scored, texts, resamples)
+        splits = {name: (score_pairs(texts, p), p) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
-            found = score_searches(encode, self.held_out, for_queries, self.dev)
+            found = score_searches(encode, self.held_out, self.dev)
             add_held_out(scored, self.held_out, self.by_keywords, found, resamples)
         if self.labelled is not None:
-            add_labelled(scored, self.labelled, nearest_labels(encode, self.labelled), resamples)
+            add_labelled(scored, self.labelled, nearest_labels(texts, self.labelled), resamples)
         if self.mteb is not None:
-            self.mteb.score_into(scored, encode, for_queries)
+            self.mteb.score_into(scored, encode)
         return scored
 
 

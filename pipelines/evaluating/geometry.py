@@ -16,6 +16,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     STS_TASKS,
+    EncodeFunctions,
     HeldOut,
     Pairs,
     anisotropy,
@@ -23,7 +24,7 @@ from cotbert_core.evaluation import (
     score_pairs,
 )
 from cotbert_core.files import atomic_folder, write_json, write_text
-from pipelines.evaluating.counting import CountedEncode, read_splits
+from pipelines.evaluating.counting import EncodeCounter, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
 from pipelines.evaluating.model_specs import options_of_model, with_labels
 from pipelines.evaluating.options import EvaluateOptions, GeometryOptions
@@ -122,32 +123,29 @@ def _measure(
     data: _GeometryData,
 ) -> tuple[float, list[Geometry]]:
     """Return sentences per second over all models, and their measurements."""
-    sentences, seconds, rows = 0, 0.0, []
+    counter, rows = EncodeCounter(), []
     for label, options, kept in zip(labels, models, opened, strict=True):
         say(f"geometry {label}")
         model = kept or open_readout(options, [])
-        encode = CountedEncode(model.encode)
-        rows.append(_one(label, options.model, model, encode, data))
-        sentences, seconds = sentences + encode.sentences, seconds + encode.seconds
-    return sentences / seconds, rows
+        rows.append(_one(label, options.model, model, model.encode.wrapped(counter.wrap), data))
+    return counter.rate, rows
 
 
 def _one(
-    label: str, name: str, model: OpenReadout, encode: CountedEncode, data: _GeometryData
+    label: str, name: str, model: OpenReadout, encode: EncodeFunctions, data: _GeometryData
 ) -> Geometry:
     encoded: list[np.ndarray] = []
 
     def encode_pairs(sentences: Sequence[str]) -> np.ndarray:
-        encoded.append(encode(sentences))
+        encoded.append(encode.texts(sentences))
         return encoded[-1]
 
     scores = score_pairs(encode_pairs, data.pairs)
-    vectors = encode(data.sampled) if data.sampled else encoded[0]
+    vectors = encode.texts(data.sampled) if data.sampled else encoded[0]
     words = model.backbone.model.get_input_embeddings().weight.detach()
     found_first = None
     if data.held_out is not None:
-        queries = encode.by(model.for_queries)
-        found_first = score_held_out(encode, data.held_out, queries).found_first
+        found_first = score_held_out(encode, data.held_out).found_first
     return Geometry(
         label=label,
         model=name,

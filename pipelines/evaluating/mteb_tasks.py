@@ -17,7 +17,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError, first_line, require_packages
 from cotbert_core.evaluation.mteb_model import MtebModel
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from pipelines.evaluating.scoring import Scored
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import logged_from
@@ -78,12 +78,9 @@ class MtebTasks:
 
     tasks: tuple[Any, ...]
 
-    def score_into(self, scored: Scored, encode: Encode, for_queries: Encode | None = None) -> None:
-        """Add an entry mteb/NAME for each task, and mteb_TYPE_average for types with several.
-
-        for_queries: encodes the queries of retrieval and reranking; None: as other texts.
-        """
-        model = MtebModel(encode, for_queries)
+    def score_into(self, scored: Scored, encode: EncodeFunctions) -> None:
+        """Add an entry mteb/NAME for each task, and mteb_TYPE_average for types with several."""
+        model = MtebModel(encode)
         types: dict[str, list[str]] = {}
         for task in self.tasks:
             say(f"mteb {task.metadata.name}")

@@ -9,7 +9,7 @@ from typing import Any
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.readouts import (
     FEATURES,
@@ -30,25 +30,24 @@ from pipelines.runtime.progress import say
 class OpenReadout:
     """A loaded encoder with its readout.
 
-    encode: returns the vectors of sentences. encoder: the name from which it was trained, or its
-    own. method: the training method, None if unknown. used: the options of the readout, for
-    records. for_queries: returns the vectors of queries; None if they are read like other texts.
+    encoder: the name from which it was trained, or its own. method: the training method, None if
+    unknown. used: the options of the readout, for records.
     """
 
-    encode: Encode
+    encode: EncodeFunctions
     backbone: Backbone
     encoder: str
     readout: str
     template: Template | None = None
     method: str | None = None
     used: dict[str, Any] = field(default_factory=dict)
-    for_queries: Encode | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the number of sentences in which removal would have left no token."""
-        if not isinstance(self.encode, StaticFeatures) or "remove" not in self.used:
+        features = self.encode.texts
+        if not isinstance(features, StaticFeatures) or "remove" not in self.used:
             return {}
-        count = self.encode.kept_whole
+        count = features.kept_whole
         if count:
             say(f"{count:,} sentences keep all of their tokens: --remove would have left none")
         return {"kept_whole": count}
@@ -98,12 +97,12 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
         )
-        encode, for_queries = encoder.functions(options.precision)
+        encode = encoder.functions(options.precision)
         pooling = encoder.pooling
         name = str((pooling.settings or {}).get("encoder", encoder.backbone.name))
         own = (pooling.readout, pooling.template, published_method(pooling))
         used = _used(options, FeatureOptions())
-        return OpenReadout(encode, encoder.backbone, name, *own, used, for_queries)
+        return OpenReadout(encode, encoder.backbone, name, *own, used)
     chosen = feature_options(options)
     backbone = load_backbone(options.model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)
@@ -111,8 +110,8 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
     if isinstance(features, TopTokenFeatures):
         template = features.template
         used["template"] = template.text
-    name, readout = backbone.name, str(options.readout)
-    return OpenReadout(features, backbone, name, readout, template, None, used)
+    encode, name, readout = EncodeFunctions(features), backbone.name, str(options.readout)
+    return OpenReadout(encode, backbone, name, readout, template, None, used)
 
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Shapes: N sentences, D size of a vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.readouts import Flow, Ranking, Whitening
 from cotbert_core.readouts.flow import check_flow_sample
 from cotbert_core.readouts.whitening import check_sample
@@ -58,28 +59,22 @@ def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenRe
 
 
 def transformed(
-    options: EvaluateOptions,
-    encode: Encode,
-    sample: list[str] | None,
-    for_queries: Encode | None = None,
-) -> tuple[Encode, Encode | None]:
-    """Return both functions with a transform fitted to the sample, which is encoded once; None: as
+    options: EvaluateOptions, encode: EncodeFunctions, sample: list[str] | None
+) -> EncodeFunctions:
+    """Return the functions with a transform fitted to the sample, which is encoded once; None: as
     they are."""
     if sample is None:
-        return encode, for_queries
+        return encode
     if sample_name(options) == TASKS:
-        encode = Remembered(encode)
+        encode = replace(encode, texts=Remembered(encode.texts))
     transform: Whitening | Flow | Ranking
     if options.whiten is not None:
-        transform = Whitening.fit(encode(sample), options.whiten_dimensions)
+        transform = Whitening.fit(encode.texts(sample), options.whiten_dimensions)
     elif options.flow is not None:
-        transform = Flow.fit(encode(sample))
+        transform = Flow.fit(encode.texts(sample))
     else:
-        transform = Ranking.fit(encode(sample))
-    return (
-        lambda sentences: transform.apply(encode(sentences)),
-        for_queries and (lambda sentences: transform.apply(for_queries(sentences))),
-    )
+        transform = Ranking.fit(encode.texts(sample))
+    return encode.wrapped(lambda plain: lambda sentences: transform.apply(plain(sentences)))
 
 
 class Remembered:

@@ -134,8 +134,7 @@ def _scores(
     data: EvaluationData, encoder: SentenceEncoder, precision: Precision = "auto"
 ) -> Scored:
     """Return an encoder's scores as `cotbert evaluate` computes them, queries by their template."""
-    encode, for_queries = encoder.functions(precision)
-    return data.score(encode, EvaluateOptions.resamples, for_queries)
+    return data.score(encoder.functions(precision), EvaluateOptions.resamples)
 
 
 def _rates(texts: Sequence[str], encoders: Mapping[str, SentenceEncoder]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import load_pooling_config, unread_notes
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.files import read_json, write_json
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.readouts import build_features
@@ -124,8 +124,9 @@ def score_untouched(
     """
     own, texts = _own_readout(encoder), dev_texts(dev)
     if own is not None:
-        encode, for_queries = SentenceEncoder.from_pretrained(encoder).functions(precision)
-        return _scored(f"{OWN[own]} (its own)", None, dev, texts, encode(texts), for_queries)
+        encode = SentenceEncoder.from_pretrained(encoder).functions(precision)
+        vectors = encode.texts(texts)
+        return _scored(f"{OWN[own]} (its own)", None, dev, texts, vectors, encode.queries)
     reader = SentenceEncoder(three_readouts(load_backbone(encoder)), PoolingConfig("mean"))
     vectors = reader.encode(texts, precision=precision)
     thirds = np.split(vectors, len(THREE_READOUTS), axis=1)
@@ -158,11 +159,11 @@ def _scored(
     dev: DevSets,
     texts: Sequence[str],
     vectors: np.ndarray,
-    for_queries: Encode | None = None,
+    queries: Encode | None = None,
 ) -> Baseline:
     """Return the baseline of an encoder from the (N, D) vectors of the dev sets' N texts.
 
-    for_queries: encodes the queries of held-out documents; None: they are among the texts.
+    queries: encodes the queries of held-out documents; None: they are among the texts.
     """
     place = {text: row for row, text in enumerate(texts)}
 
@@ -171,7 +172,8 @@ def _scored(
 
     scores = score_graded(encode, graded(dev))
     rest = {name: one for name, one in dev.items() if name not in scores}
-    return Baseline(reading, readout, scores, score_dev(encode, rest, for_queries) if rest else {})
+    own = score_dev(EncodeFunctions(encode, queries), rest) if rest else {}
+    return Baseline(reading, readout, scores, own)
 
 
 def baselines(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cotbert_core.evaluation import (
+    EncodeFunctions,
     HeldOut,
     Labelled,
     Pairs,
@@ -119,22 +120,20 @@ def first_of(dev: DevSets, kind: type[_Kind]) -> _Kind | None:
     return next((one for one in dev.values() if isinstance(one, kind)), None)
 
 
-def score_dev(encode: Encode, dev: DevSets, for_queries: Encode | None = None) -> dict[str, float]:
+def score_dev(encode: EncodeFunctions, dev: DevSets) -> dict[str, float]:
     """Return the scores of a dev check by metric name.
-
-    for_queries: encodes the queries of held-out documents; None: as other texts.
 
     `dev_metric(dev).name`, which chooses the step, is the mean Spearman x 100 over graded pairs, or
     the share of the held-out documents' queries that find their target first, or of the labelled
     texts that are nearest to one of their label.
     """
-    by_name = score_graded(encode, graded(dev))
+    by_name = score_graded(encode.texts, graded(dev))
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
     held_out, labelled = first_of(dev, HeldOut), first_of(dev, Labelled)
     if labelled is not None:
-        return {DEV_SAME_LABEL: 100 * float(same_label(encode, labelled).mean()), **each}
+        return {DEV_SAME_LABEL: 100 * float(same_label(encode.texts, labelled).mean()), **each}
     if held_out is not None:
-        found = score_held_out(encode, held_out, for_queries)
+        found = score_held_out(encode, held_out)
         return {DEV_FOUND_FIRST: found.found_first, DEV_MRR10: found.mrr10, **each}
     mean = sum(by_name.values()) / len(by_name)
     return {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {})}

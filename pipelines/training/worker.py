@@ -172,15 +172,14 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
 
 def _check(training: Training) -> float:
     """Log a dev check and return the score that chooses the step; each worker encodes a share."""
-    encode, queries = training.method.dev_encoder.functions(training.settings.precision)
-
+    encode = training.method.dev_encoder.functions(training.settings.precision)
     started = time.perf_counter()
     with record_function("dev check"):
         masked = first_of(training.dev, MaskedRows)
         if masked is not None:
             scores = masked.score(training.method)
         else:
-            for_queries = None if queries is None else partial(encode_together, queries)
-            scores = score_dev(partial(encode_together, encode), training.dev, for_queries)
+            together = encode.wrapped(lambda one: partial(encode_together, one))
+            scores = score_dev(together, training.dev)
     log_metrics(training, {**scores, "check_seconds": time.perf_counter() - started})
     return scores[dev_metric(training.dev).name]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import HeldOut, held_out, score_held_out
+from cotbert_core.evaluation import EncodeFunctions, HeldOut, held_out, score_held_out
 
 
 def table_encode(table):
-    return lambda texts: np.array([table[text] for text in texts], np.float32)
+    return EncodeFunctions(lambda texts: np.array([table[text] for text in texts], np.float32))
 
 
 def slow_ranks(table, one):
@@ -69,8 +69,8 @@ def test_a_query_competes_with_one_target_of_each_other_document():
         nearer = [t for t in texts if not cosine(table[query], table[t]) < own - 1e-6]
         expected.append(1 + len(nearer))
     encoded = []
-    ranks = score_held_out(lambda texts: encoded.extend(texts) or table_encode(table)(texts), one)
-    ranks = ranks.ranks.tolist()
+    encode = table_encode(table).wrapped(lambda one: lambda t: encoded.extend(t) or one(t))
+    ranks = score_held_out(encode, one).ranks.tolist()
     assert ranks == expected
     compared = {one.targets[row] for row in {*one.rows, *first.values()}}
     assert set(encoded) == {*one.queries, *compared}
@@ -103,7 +103,7 @@ def test_a_tie_counts_against_the_model_and_a_twin_does_not():
 def test_vectors_that_tell_nothing_apart_find_nothing(vector):
     texts = [f"t{n}" for n in range(5)]
     one = HeldOut(["a", "b"], texts, np.array([0, 3]))
-    found = score_held_out(lambda wanted: np.array([vector] * len(wanted)), one)
+    found = score_held_out(EncodeFunctions(lambda wanted: np.array([vector] * len(wanted))), one)
     assert found.ranks.tolist() == [5, 5]
     assert (found.found_first, found.mrr10) == (0.0, 20.0)
 
@@ -111,7 +111,8 @@ def test_vectors_that_tell_nothing_apart_find_nothing(vector):
 def test_each_distinct_text_is_encoded_once():
     asked = []
     one = HeldOut(["q", "t1", "q"], ["t1", "t2", "t1"], np.array([0, 1, 2]))
-    score_held_out(lambda texts: asked.extend(texts) or np.eye(len(texts)), one)
+    encode = EncodeFunctions(lambda texts: asked.extend(texts) or np.eye(len(texts)))
+    score_held_out(encode, one)
     assert sorted(asked) == ["q", "t1", "t2"]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.evaluation import (
+    EncodeFunctions,
     HeldOut,
     held_out,
     keyword_search,
@@ -122,9 +123,9 @@ def test_held_out_ranks_by_words_by_cosines_and_by_both():
         return np.array([table[text] for text in wanted], np.float32)
 
     one = HeldOut(queries, texts, rows)
-    found = score_searches(encode, one)
+    found = score_searches(EncodeFunctions(encode), one)
     alone, together = found.alone, found.keywords
-    assert alone.ranks.tolist() == score_held_out(encode, one).ranks.tolist()
+    assert alone.ranks.tolist() == score_held_out(EncodeFunctions(encode), one).ranks.tolist()
     by_words, by_both = [], []
     distinct = list(dict.fromkeys(texts))
     for query, row in zip(queries, rows, strict=True):
@@ -156,9 +157,9 @@ def test_dev_queries_choose_the_weight_of_keywords():
 
     test = HeldOut(words[:3], targets, np.arange(3))
     dev = HeldOut(words[3:], targets, np.arange(3, 8))
-    fixed = score_searches(encode, test)
+    fixed = score_searches(EncodeFunctions(encode), test)
     assert (fixed.keywords.keyword_weight, fixed.keywords.found_first) == (0.3, 0.0)
-    fitted = score_searches(encode, test, dev=dev)
+    fitted = score_searches(EncodeFunctions(encode), test, dev)
     assert (fitted.keywords.keyword_weight, fitted.keywords.found_first) == (1.0, 100.0)
     assert fitted.alone.ranks.tolist() == fixed.alone.ranks.tolist()
     assert fitted.alone.keyword_weight is None

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import HeldOut, score_searches
+from cotbert_core.evaluation import EncodeFunctions, HeldOut, score_searches
 from cotbert_core.evaluation.keyword_search import words_of
 from cotbert_core.evaluation.nearest_neighbours import Nearest
 from cotbert_core.evaluation.passages import (
@@ -97,7 +97,7 @@ def test_held_out_documents_are_found_by_their_best_passage():
         return np.array(rows, float) + [[len(t.split()) ** 0.5] for t in texts]
 
     held_out = HeldOut(queries, targets, np.arange(6))
-    found = score_searches(encode, held_out)
+    found = score_searches(EncodeFunctions(encode), held_out)
     assert found.passages is not None
     assert [len(cut) for cut in held_out.passages] == [len(cut_passages(t)) for t in targets]
 
@@ -129,6 +129,8 @@ def test_each_document_counts_once_whether_most_are_long():
 def test_short_documents_are_not_searched_by_passages():
     held_out = HeldOut(["a", "b"], ["a short one", "b short one"], np.arange(2))
     draw = np.random.default_rng(0)
-    found = score_searches(lambda texts: draw.normal(size=(len(texts), 3)), held_out)
+    found = score_searches(
+        EncodeFunctions(lambda texts: draw.normal(size=(len(texts), 3))), held_out
+    )
     assert found.passages is None
     assert found.both is None

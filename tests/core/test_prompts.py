@@ -300,10 +300,10 @@ def test_the_prompt_for_queries(prompted):
     joined = SentenceEncoder.from_pretrained(prompted(None, {"query": "a man is pl"}, name="c"))
     with pytest.raises(UserError, match="has the prompt 'a man is pl', which its tokenizer joins"):
         joined.for_queries  # noqa: B018
-    encode, of_queries = joined.functions("fp32")
-    np.testing.assert_allclose(encode(TEXTS[:1]), ours(folder, TEXTS[:1]), atol=1e-6)
+    encode = joined.functions("fp32")
+    np.testing.assert_allclose(encode.texts(TEXTS[:1]), ours(folder, TEXTS[:1]), atol=1e-6)
     with pytest.raises(UserError, match="which its tokenizer joins"):
-        of_queries(TEXTS[:1])
+        encode.queries(TEXTS[:1])
     with pytest.raises(UserError, match=r"of queries is 'query: \[X\]' and the readout mask"):
         PoolingConfig("mask", Template("[X] [MASK]"), query=template)
 

@@ -12,14 +12,14 @@ import torch
 from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import read_pairs, score_pairs
+from cotbert_core.evaluation import EncodeFunctions, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import evaluate as evaluate_job
 from pipelines.evaluating import model_specs
-from pipelines.evaluating.counting import CountedEncode, read_splits
+from pipelines.evaluating.counting import EncodeCounter, read_splits
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import open_readout
@@ -264,11 +264,13 @@ def test_two_models_are_opened_once(unrecorded, tmp_path, bert_folder, monkeypat
 
 
 def test_queries_count_in_the_rate(monkeypatch):
-    counted = CountedEncode(lambda texts: np.ones((len(texts), 2)))
-    of_queries = counted.by(lambda texts: np.zeros((len(texts), 2)))
-    assert counted(["a", "b"]).all()
-    assert not of_queries(["q"]).any()
-    assert (counted.sentences, counted.by(None)) == (3, None)
+    counter = EncodeCounter()
+    both = EncodeFunctions(lambda t: np.ones((len(t), 2)), lambda t: np.zeros((len(t), 2)))
+    encode = both.wrapped(counter.wrap)
+    assert encode.texts(["a", "b"]).all()
+    assert not encode.queries(["q"]).any()
+    assert counter.sentences == 3
+    assert EncodeFunctions(both.texts).wrapped(counter.wrap).queries is None
 
 
 def test_the_splits_of_a_file_are_those_that_it_has(tmp_path, capsys):

@@ -12,7 +12,7 @@ import pytest
 
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation import STS_TASKS, EncodeFunctions
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
@@ -51,11 +51,15 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch):
 
 def test_batches_are_encoded_at_once_and_in_order():
     calls = []
-    model = MtebModel(lambda texts: calls.append(texts) or np.ones((len(texts), 2)))
+    model = MtebModel(
+        EncodeFunctions(lambda texts: calls.append(texts) or np.ones((len(texts), 2)))
+    )
     batches = [{"text": ["a", "b"]}, {"text": ["c"], "title": ["t"]}]
     assert model.encode(batches, task_metadata=None, prompt_type=None).shape == (3, 2)
     assert calls == [["a", "b", "c"]]
-    model = MtebModel(lambda texts: np.ones((len(texts), 2)), lambda texts: np.zeros((3, 2)))
+    model = MtebModel(
+        EncodeFunctions(lambda texts: np.ones((len(texts), 2)), lambda texts: np.zeros((3, 2)))
+    )
     assert not model.encode(batches, prompt_type="query").any()
     assert model.encode(batches, prompt_type="document").all()
 
@@ -121,7 +125,7 @@ def _by_mteb_alone(encoder, task_class):
 
     task = task_class()
     task.filter_eval_splits(["test"])
-    model = MtebModel(lambda texts: encoder.encode(texts, precision="fp32"))
+    model = MtebModel(encoder.functions("fp32"))
     found = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
     return 100 * found.task_results[0].get_score()
 
@@ -154,7 +158,7 @@ def test_reranking_and_retrieval_have_what_denosent_reports(bert_folder, kind):
 
     scored, task = Scored(), getattr(mocks, kind)()
     encoder = SentenceEncoder.from_pretrained(bert_folder)
-    MtebTasks((task,)).score_into(scored, encoder.encode)
+    MtebTasks((task,)).score_into(scored, encoder.functions())
     (entry,) = scored.entries.values()
     assert 0 <= entry["map_at_1"] <= entry["mrr_at_1"] <= 100
     assert 0 < entry["main_score"] <= 100

@@ -11,7 +11,7 @@ from tiny_corpus import write_held_out
 from trainings import ENDS, SUBJECTS
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import score_held_out, score_searches
+from cotbert_core.evaluation import EncodeFunctions, score_held_out, score_searches
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.files import read_json
 from cotbert_core.readouts import build_features
@@ -36,9 +36,7 @@ def corpus(tmp_path):
 def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
     result = evaluate(EvaluateOptions(bert_folder, corpus=corpus, precision="fp32"))
     encoder = SentenceEncoder.from_pretrained(bert_folder)
-    found = score_held_out(
-        lambda t: encoder.encode(t, precision="fp32"), read_held_out(corpus, "test")
-    )
+    found = score_held_out(encoder.functions("fp32"), read_held_out(corpus, "test"))
     ends = interval(resampled_mean(found.found, 1000, seed_of("held-out")))
     entry = {"found_first": found.found_first, "low": ends.low, "high": ends.high}
     assert result["held-out"] == {**entry, "queries": 12, "targets": 24}
@@ -69,7 +67,7 @@ def test_several_models_are_compared_on_the_same_queries(
     assert entries["held-out"]["difference"] == pytest.approx(gap)
     held_out = read_held_out(corpus, "test")
     encoders = (SentenceEncoder.from_pretrained(bert_folder, readout=name) for name in readouts)
-    scores = [score_held_out(encoder.encode, held_out) for encoder in encoders]
+    scores = [score_held_out(encoder.functions(), held_out) for encoder in encoders]
     mean, cls = (resampled_mean(one.found, 1000, seed_of("held-out")) for one in scores)
     (changed,) = result["changed_queries"].values()
     only = [(b.found > a.found).sum() for a, b in (scores, scores[::-1])]
@@ -89,22 +87,23 @@ def test_several_models_are_compared_on_the_same_queries(
 def test_queries_get_their_own_prompt(unrecorded, corpus, queried_folder, tmp_path):
     """Whitened or not; by any other command too, which read the same vectors."""
     encoder = SentenceEncoder.from_pretrained(queried_folder)
-    encode, for_queries = encoder.functions("fp32")
+    encode = encoder.functions("fp32")
     held_out, sample = read_held_out(corpus, "test"), [*TARGETS, *QUERIES]
     (tmp_path / "sample.txt").write_text("\n".join(sample))
-    fitted = Whitening.fit(encode(sample), 8)
+    fitted = Whitening.fit(encode.texts(sample), 8)
     options = EvaluateOptions(queried_folder, corpus=corpus, precision="fp32")
     whitened = replace(options, whiten=str(tmp_path / "sample.txt"), whiten_dimensions=8)
     transforms = (lambda v: v), fitted.apply
     for given, transform in zip((options, whitened), transforms, strict=True):
-        texts, queries = (lambda t, e=e, f=transform: f(e(t)) for e in (encode, for_queries))
-        expected = score_held_out(texts, held_out, queries)
-        assert evaluate(given)["held-out-mrr10"]["mrr10"] == pytest.approx(expected.mrr10)
-        assert abs(expected.mrr10 - score_held_out(texts, held_out).mrr10) > 0.1, "premise"
+        both = encode.wrapped(lambda plain, f=transform: lambda texts: f(plain(texts)))
+        expected = score_held_out(both, held_out).mrr10
+        assert evaluate(given)["held-out-mrr10"]["mrr10"] == pytest.approx(expected)
+        without_prompt = score_held_out(EncodeFunctions(both.texts), held_out).mrr10
+        assert abs(expected - without_prompt) > 0.1, "premise"
     words = ["geometry", queried_folder, "--precision", "fp32", "--output", str(tmp_path / "out")]
     assert main([*words, "--corpus", str(corpus), "--text-column", "target"]) == 0
     (model,) = read_json(tmp_path / "out" / "geometry.json")["models"]
-    assert model["found_first"] == score_held_out(encode, held_out, for_queries).found_first
+    assert model["found_first"] == score_held_out(encode, held_out).found_first
 
 
 def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_folder, capsys):
@@ -118,9 +117,8 @@ def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_
     together = result["held-out-with-keywords"]["found_first"]
     assert together > result["held-out"]["found_first"] + 20
     held_out = read_held_out(corpus, "test")
-    encode = SentenceEncoder.from_pretrained(bert_folder).encode
-    dev = read_held_out(corpus, "dev")
-    expected = score_searches(encode, held_out, dev=dev).keywords
+    encode = SentenceEncoder.from_pretrained(bert_folder).functions()
+    expected = score_searches(encode, held_out, read_held_out(corpus, "dev")).keywords
     assert together == expected.found_first
     assert result["held-out-with-keywords"]["keyword_weight"] == expected.keyword_weight
     assert main(["evaluate", bert_folder, "--corpus", str(corpus), "--precision", "fp32"]) == 0
@@ -153,8 +151,8 @@ def test_geometry_has_a_column_more(unrecorded, corpus, bert_folder, tmp_path, m
     assert main([*command, str(tmp_path / "out"), "--corpus", str(corpus)]) == 0
     shown = capsys.readouterr().out
     assert "found first" not in plain
-    encode = build_features("cls", load_backbone(bert_folder), precision="fp32")
-    expected = score_held_out(encode, read_held_out(corpus, "test")).found_first
+    features = build_features("cls", load_backbone(bert_folder), precision="fp32")
+    expected = score_held_out(EncodeFunctions(features), read_held_out(corpus, "test")).found_first
     assert re.search(rf"{expected:.2f}\s*\n", shown)
     with_corpus, without = (
         read_json(tmp_path / name / "geometry.json")["models"][0] for name in ("out", "plain")

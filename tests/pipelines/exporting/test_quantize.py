@@ -174,12 +174,10 @@ def test_a_score_that_falls_is_a_loss_also_in_an_average():
 def test_queries_are_scored_by_their_template(bert_folder):
     pooling = PoolingConfig("mean", query=Template("query: [X]"))
     encoder, texts = SentenceEncoder(load_backbone(bert_folder), pooling), ["A man runs."]
-    scored = {}
-    data = SimpleNamespace(score=lambda encode, _, queries: scored.update(e=encode, q=queries))
-    job._scores(data, encoder, "fp32")
+    encode = job._scores(SimpleNamespace(score=lambda encode, _: encode), encoder, "fp32")
     expected = encoder.for_queries.encode(texts, precision="fp32")
-    np.testing.assert_array_equal(scored["q"](texts), expected)
-    assert cosines(scored["e"](texts), expected)[0] < 0.9999
+    np.testing.assert_array_equal(encode.queries(texts), expected)
+    assert cosines(encode.texts(texts), expected)[0] < 0.9999
 
 
 def test_mistakes_end_before_anything_is_computed(files, model, tmp_path, capsys):

@@ -10,7 +10,7 @@ from tiny_corpus import write_corpus
 from trainings import SENTENCES, result_of, training
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Labelled, same_label
+from cotbert_core.evaluation import EncodeFunctions, Labelled, same_label
 from cotbert_core.settings import TrainSettings
 from pipelines.cli import main
 from pipelines.commands.training import TrainingOptions, comparison
@@ -51,13 +51,14 @@ def letters(texts):
 
 
 def test_they_choose_and_graded_pairs_do_not(dev, pairs):
-    scores, (mean,) = score_dev(letters, dev), score_dev(letters, pairs).values()
+    encode = EncodeFunctions(letters)
+    scores, (mean,) = score_dev(encode, dev), score_dev(encode, pairs).values()
     assert scores == {"dev_same_label": 100.0, "dev_spearman.pairs.tsv": mean}
     assert dev_metric(dev) is metric_in(scores) is SAME_LABEL
     assert (dev_name(dev), keyword_score(dev)) == ("labelled texts", None)
     other = with_labelled(pairs, Labelled(TEXTS, np.sort(LABELS)))
     assert len({dev_digest(sets) for sets in (dev, other, pairs)}) == 3
-    assert score_dev(letters, other)["dev_same_label"] < 100
+    assert score_dev(encode, other)["dev_same_label"] < 100
 
 
 def test_the_baseline_is_chosen_by_them(dev, bert_folder):

@@ -15,6 +15,7 @@ from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
+    EncodeFunctions,
     HeldOut,
     Pairs,
     score_held_out,
@@ -29,7 +30,7 @@ from pipelines.cli import main
 from pipelines.commands.training import TrainingOptions
 from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.training import worker
-from pipelines.training.baseline import Baseline, score_untouched
+from pipelines.training.baseline import NAMES, Baseline, score_untouched
 from pipelines.training.dev_sets import (
     BUILT_IN_PAIRS,
     dev_digest,
@@ -105,13 +106,13 @@ def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
 
 def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus, dev):
     encode, documents = random_vectors(), read_held_out(corpus, "dev")
-    scores = score_dev(encode, dev.beside)
-    found = score_held_out(encode, documents)
+    scores = score_dev(EncodeFunctions(encode), dev.beside)
+    found = score_held_out(EncodeFunctions(encode), documents)
     (pairs,) = (one for one in dev.beside.values() if isinstance(one, Pairs))
     own = {"dev_found_first": found.found_first, "dev_mrr10": found.mrr10}
     spearman = score_pairs(encode, pairs).spearman
     assert scores == {**own, "dev_spearman.pairs.tsv": spearman}
-    assert score_dev(encode, dev.alone) == own
+    assert score_dev(EncodeFunctions(encode), dev.alone) == own
     words = score_keywords(documents).found_first
     for sets in (dev.alone, dev.beside):
         assert (dev_metric(sets).name, dev_name(sets)) == ("dev_found_first", "own documents")
@@ -140,11 +141,11 @@ def test_a_dev_check_reads_whole_targets(corpus, dev, bert_folder, tiny_settings
     documents = read_held_out(corpus, "dev")
     encoder = SentenceEncoder(method.backbone, method.dev_pooling)
     assert max(encoder.tokenize(documents.targets).lengths) > settings.max_length, "premise"
-    whole = score_held_out(lambda t: encoder.encode(t, precision="fp32"), documents)
+    whole = score_held_out(encoder.functions("fp32"), documents)
     assert score == row["dev_found_first"] == whole.found_first
     assert row["dev_mrr10"] == whole.mrr10
     encoder.max_length = settings.max_length
-    cut = score_held_out(lambda t: encoder.encode(t, precision="fp32"), documents)
+    cut = score_held_out(encoder.functions("fp32"), documents)
     assert whole.ranks.tolist() != cut.ranks.tolist()
 
 
@@ -155,11 +156,12 @@ def test_a_dev_check_and_the_baseline_read_queries_as_queries(
     plain = {**bare, "dev": "own", "method.name": "simcse", "method.readout": "mean"}
     settings, documents = tiny_settings(queried_folder, plain), read_held_out(corpus, "dev")
     _, row, method = check(settings, dev.alone, queried_folder, monkeypatch)
-    encode, for_queries = method.sentence_encoder.functions("fp32")
-    expected = score_held_out(encode, documents, for_queries).mrr10
+    encode = method.sentence_encoder.functions("fp32")
+    expected = score_held_out(encode, documents).mrr10
     assert row["dev_mrr10"] == expected
     assert score_untouched(queried_folder, dev.alone, "fp32").own["dev_mrr10"] == expected
-    assert abs(expected - score_held_out(encode, documents).mrr10) > 0.1, "premise"
+    without_prompt = score_held_out(EncodeFunctions(encode.texts), documents).mrr10
+    assert abs(expected - without_prompt) > 0.1, "premise"
 
 
 def test_a_dev_check_reads_as_at_inference_or_as_released(bert_folder, tiny_settings, monkeypatch):
@@ -183,7 +185,7 @@ def test_a_dev_check_reads_as_at_inference_or_as_released(bert_folder, tiny_sett
 def test_two_workers_score_as_one(dev, monkeypatch):
     """Each encodes its share of the texts, and both have the score."""
     vectors = random_vectors()
-    alone = score_dev(vectors, dev.alone)
+    alone = score_dev(EncodeFunctions(vectors), dev.alone)
     here, meet = threading.local(), threading.Barrier(2)
     shares, found, asked = [None, None], [None, None], [[], []]
 
@@ -205,7 +207,9 @@ def test_two_workers_score_as_one(dev, monkeypatch):
             asked[rank].extend(texts)
             return vectors(texts)
 
-        found[rank] = score_dev(lambda t: distributed.encode_together(encode, t), dev.alone)
+        found[rank] = score_dev(
+            EncodeFunctions(lambda t: distributed.encode_together(encode, t)), dev.alone
+        )
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -219,14 +223,12 @@ def test_two_workers_score_as_one(dev, monkeypatch):
 
 def test_the_baseline_is_chosen_by_the_same_score(dev, bert_folder):
     found = score_untouched(bert_folder, dev.beside, "fp32")
-    scores = score_dev(found.open(bert_folder, "fp32"), dev.beside)
+    scores = score_dev(EncodeFunctions(found.open(bert_folder, "fp32")), dev.beside)
     spearman = scores.pop("dev_spearman.pairs.tsv")
     assert found.own == scores
     assert found.scores == pytest.approx({"pairs.tsv": spearman}, abs=1e-6)
-    others = [
-        score_dev(Baseline("", readout, {}).open(bert_folder, "fp32"), dev.alone)["dev_found_first"]
-        for readout in ("last", "first-last", "cls")
-    ]
+    opened = [Baseline("", name, {}).open(bert_folder, "fp32") for name in NAMES]
+    others = [score_dev(EncodeFunctions(one), dev.alone)["dev_found_first"] for one in opened]
     assert found.score == scores["dev_found_first"] == max(others)
     assert min(others) < max(others), "premise: the readings differ"
     assert found.entries == {
