@@ -70,6 +70,7 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_ou
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, graded_sets, with_labelled, with_own
+from pipelines.training.training_run import RunOptions
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
@@ -212,8 +213,8 @@ def _pretrained(job: _Job, encoder: str, corpus: Corpus, parent: str | None) -> 
         same |= {"batch_size": options.batch_size}
         recipe = "mlm-base"
         settings = override(RECIPES[recipe](), {**budget, **same})
-        how: dict[str, Any] = {"parent": parent, "kept": job.kept}
-        pretrain(settings, corpus, folder, recipe=recipe, **how)
+        run_options = RunOptions(recipe=recipe, parent=parent, kept=job.kept)
+        pretrain(settings, corpus, folder, run_options)
     return str(folder / MODEL)
 
 

@@ -15,6 +15,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric
 from pipelines.training.documents import training_steps
+from pipelines.training.training_run import RunOptions
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import run_trials
@@ -44,18 +45,17 @@ def train_candidates(
     trials = {n: Trial(n, {"method": s.method.name}, s) for n, s in candidates.items()}
     plan = TrialPlan(trials, len(trials), list(candidates.values()), record={})
     first = next(iter(candidates.values()))
+    several = len(candidates) > 1
     sweep = Sweep(
         folder=folder,
         corpus=corpus.path,
-        parent=parent,
         tracking_uri=tracking.tracking_uri(),
-        early_stopping=len(candidates) > 1,
+        # A dev check before the first step would score the baseline again.
+        options=RunOptions(parent=parent, early_stopping=several, check_before=False, kept=kept),
         baselines={first.encoder: baseline},
-        kept=kept,
-        check_before=False,  # it would score the baseline again
     )
     assert first.max_steps is not None
-    stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
+    stopping = Stopping(check_every(first.max_steps)) if several else None
     steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, stopping, max_concurrent)
     metric = dev_metric(dev)

@@ -63,19 +63,13 @@ class Pretrain:
         from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
         from pipelines.training.baseline import baseline_sentence
         from pipelines.training.profiling import read_sections
+        from pipelines.training.training_run import RunOptions
 
         require_mlm(settings)
         new = _new_encoder(self)
         corpus = self.training.open_corpus(settings, self.output, inside=(PACKED, ENCODER))
-        result = pretrain(
-            settings,
-            corpus,
-            self.output,
-            new=new,
-            profile=self.profile,
-            recipe=self.recipe,
-            kept=self.kept,
-        )
+        options = RunOptions(recipe=self.recipe, profile=self.profile, kept=self.kept)
+        result = pretrain(settings, corpus, self.output, options, new=new)
         print_facts(result)
         if self.profile:
             print_output("\n" + read_sections(self.output), end="")

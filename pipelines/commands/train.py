@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from cotbert_core.errors import UserError
 from pipelines.commands.printing import print_facts
@@ -44,6 +44,7 @@ class Train:
         from pipelines.training.profiling import read_sections
         from pipelines.training.sentence_length import with_corpus_max_length
         from pipelines.training.train import train
+        from pipelines.training.training_run import RunOptions
 
         if self.profile and self.seeds is not None:
             raise UserError(
@@ -52,10 +53,10 @@ class Train:
             )
         self.training.seeds_of(settings, self.seeds)  # UserError if both give one
         corpus, dev = self.training.open_data(settings, self.output)
-        how: dict[str, Any] = {"kept": self.kept, "recipe": self.recipe}
+        options = RunOptions(recipe=self.recipe, profile=self.profile, kept=self.kept)
         settings = with_corpus_max_length(settings, corpus)
         if self.seeds is None:
-            result = train(settings, corpus, dev, self.output, profile=self.profile, **how)
+            result = train(settings, corpus, dev, self.output, options)
             print_facts(result)
             if self.profile:
                 print_output("\n" + read_sections(self.output), end="")
@@ -63,7 +64,7 @@ class Train:
             print_ending(baseline_sentence(result), self.output, asked)
             return
         check_inputs(settings, corpus)
-        result = train_seeds(settings, self.seeds, corpus, dev, self.output, **how)
+        result = train_seeds(settings, self.seeds, corpus, dev, self.output, options)
         print_facts({key: value for key, value in result.items() if key != "runs"})
         from pipelines.comparing.seeds_report import mean_sentence  # matplotlib
 

@@ -9,6 +9,7 @@ readout.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
 from pipelines.training.inputs import check_inputs
-from pipelines.training.worker_process import worker_process
+from pipelines.training.training_run import RunOptions
+from pipelines.training.worker_process import WorkerProcess, worker_process
 
 
 def compare(
@@ -82,8 +84,8 @@ def _tracked(
         run.dataset(corpus)
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)
-        options = {"parent": run.key, "kept": kept, "process": process}
-        rows = with_differences(_rows(comparison, corpus, output, found, run, options))
+        options = RunOptions(parent=run.key, kept=kept)
+        rows = with_differences(_rows(comparison, corpus, output, found, run, options, process))
         result = {
             "budget": comparison.budget,
             "seeds": list(comparison.seeds),
@@ -120,20 +122,20 @@ def _rows(
     output: Path,
     found: Mapping[str, Baseline],
     run: tracking.Run,
-    options: Mapping[str, Any],
+    options: RunOptions,
+    process: WorkerProcess,
 ) -> list[dict[str, Any]]:
     """Return the row of each entry, whose dev score is logged as soon as it is known.
 
-    found: baseline of each encoder. options: those of `pipelines.training.train.train`.
+    found: baseline of each encoder.
     """
     rows, metric = [], dev_metric(comparison.dev).name
     for name, settings in comparison.entries.items():
         if settings is None:
             row = untrained_row(name, comparison, corpus)
         else:
-            baseline = found[settings.encoder]
-            own = {**options, "baseline": baseline}
-            row = trained_row(name, comparison, corpus, output / name, **own)
+            own = replace(options, baseline=found[settings.encoder])
+            row = trained_row(name, comparison, corpus, output / name, own, process)
         rows.append(row)
         run.metrics({f"{metric}.{name}": row["dev_mean"]})
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +26,30 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline, baseline_sentence
 from pipelines.training.dev_sets import dev_metric, dev_name, score_dev
 from pipelines.training.metrics_log import scores_of, spread
+from pipelines.training.training_run import RunOptions
+from pipelines.training.worker_process import WorkerProcess
 
 TEST_FILE = "test.json"
 
 
 def trained_row(
-    name: str, comparison: Comparison, corpus: Corpus, folder: Path, **options: Any
+    name: str,
+    comparison: Comparison,
+    corpus: Corpus,
+    folder: Path,
+    options: RunOptions,
+    process: WorkerProcess,
 ) -> dict[str, Any]:
-    """Return the row of a recipe, trained with every seed in `folder`.
-
-    options: those of `pipelines.training.train.train`.
-    """
+    """Return the row of a recipe, trained with every seed in `folder`."""
     settings, dev = comparison.trained[name], comparison.dev
     results, tests, seconds = [], [], []
     for seed in comparison.seeds:
         called = f"{name} seed {seed}"
-        own = {**options, "name": called, "recipe": comparison.recipe(name)}
-        result = run_seed(settings, seed, corpus, dev, folder, **own)
+        own = replace(options, name=called, recipe=comparison.recipe(name))
+        result = run_seed(settings, seed, corpus, dev, folder, own, process)
         results.append(result)
         if comparison.tasks is not None:
-            run, parent = folder / f"seed-{seed}", options["parent"]
+            run, parent = folder / f"seed-{seed}", options.parent
             tests.append(_test(run, comparison.tasks, settings.precision, parent, called))
         sentences = settings.batch_size * result["steps"]
         seconds.append(sentences / result["sentences_per_second"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
-from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
@@ -21,7 +21,8 @@ from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 from pipelines.training.metrics_log import scores_of, spread
 from pipelines.training.train import train
-from pipelines.training.worker_process import worker_process
+from pipelines.training.training_run import RunOptions
+from pipelines.training.worker_process import WorkerProcess, worker_process
 
 # What a folder with the runs of several seeds is called in messages.
 RUNS = "group of runs"
@@ -33,21 +34,17 @@ def run_seed(
     corpus: Corpus,
     dev: DevSets,
     folder: Path,
-    *,
-    name: str,
-    **options: Any,
+    options: RunOptions,
+    process: WorkerProcess,
 ) -> dict[str, Any]:
-    """Return the result of the run in `folder`/seed-N, which is trained unless it is finished.
-
-    name: that of its MLflow run. options: those of `pipelines.training.train.train`.
-    """
+    """Return the result of the run in `folder`/seed-N, which is trained unless it is finished."""
     folder = folder / f"seed-{seed}"
     if (folder / RESULT_FILE).is_file():
-        say(f"{name} is finished")
+        say(f"{options.name} is finished")
         return dict(read_json(folder / RESULT_FILE))
-    say(name)
+    say(options.name)
     started, settings = time.monotonic(), override(settings, {"seed": seed})
-    result = train(settings, corpus, dev, folder, name=name, **options)
+    result = train(settings, corpus, dev, folder, options, process=process)
     return result | {"seconds": round(time.monotonic() - started, 1)}
 
 
@@ -57,9 +54,7 @@ def train_seeds(
     corpus: Corpus,
     dev: DevSets,
     output: Path,
-    *,
-    recipe: str = "",
-    kept: KeptFiles = MODEL_ALONE,
+    options: RunOptions,
 ) -> dict[str, Any]:
     """Train once for each seed; return the results and the spread of the dev scores.
 
@@ -71,7 +66,7 @@ def train_seeds(
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
     }
-    recipe, encoder = recipe or settings.method.name, settings.encoder
+    recipe, encoder = options.recipe or settings.method.name, settings.encoder
     params = {**shown, "seeds": ",".join(map(str, seeds)), "recipe": recipe}
     params |= {"corpus": str(corpus.path)}
     about = f"Trains {Path(encoder).name} by {recipe} with the seeds {params['seeds']}."
@@ -85,12 +80,11 @@ def train_seeds(
         ):
             run.dataset(corpus)
             baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
-            options: dict[str, Any] = {"kept": kept, "process": process}
-            options |= {"parent": run.key, "baseline": baseline, "recipe": recipe}
-            results = [
-                run_seed(settings, n, corpus, dev, output, name=f"{recipe} seed {n}", **options)
-                for n in seeds
-            ]
+            options = replace(options, recipe=recipe, parent=run.key, baseline=baseline)
+            results = []
+            for seed in seeds:
+                own = replace(options, name=f"{recipe} seed {seed}")
+                results.append(run_seed(settings, seed, corpus, dev, output, own, process))
             result = _result(settings, dev, seeds, results, run.id)
             run.result(result)
             result |= {"dev": dev_name(dev), **baseline.entries}

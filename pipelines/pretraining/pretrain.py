@@ -7,6 +7,7 @@ then what any training writes; model/ has the masked-language-model head.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import BASELINE_FILE, Baseline
 from pipelines.training.dev_sets import ROWS_NAME, MaskedRows
 from pipelines.training.train import train
+from pipelines.training.training_run import DEFAULT_OPTIONS, RunOptions
 
 # What lies in the output folder before the training begins.
 PACKED, ENCODER = "packed", "encoder"
@@ -41,15 +43,14 @@ def pretrain(
     settings: TrainSettings,
     corpus: Corpus,
     output: Path,
+    options: RunOptions = DEFAULT_OPTIONS,
     *,
     new: NewEncoder | None = None,
-    **options: Any,
 ) -> dict[str, Any]:
     """Train and return the result, as pipelines.training.train does.
 
-    options: those of its `train`. settings: of method mlm; max_length follows
-    method.packed_length. new: make and train a new encoder instead of the settings' own. Raises
-    UserError before anything starts.
+    settings: of method mlm; max_length follows method.packed_length. new: make and train a new
+    encoder instead of the settings' own. Raises UserError before anything starts.
     """
     output = output_path(output)
     _check(settings, corpus, output)
@@ -67,10 +68,9 @@ def pretrain(
         f"{packing.capacity} tokens; {len(rows)} more rows are held out"
     )
     dev = MaskedRows(rows)
-    known: dict[str, Any] = {"inside": (PACKED, ENCODER)}
     if not (output / BASELINE_FILE).is_file():
-        known["baseline"] = _baseline(settings, dev)
-    return train(settings, packed, {ROWS_NAME: dev}, output, **known, **options)
+        options = replace(options, baseline=_baseline(settings, dev))
+    return train(settings, packed, {ROWS_NAME: dev}, output, options, inside=(PACKED, ENCODER))
 
 
 def require_mlm(settings: TrainSettings) -> None:

@@ -103,7 +103,7 @@ def remove_checkpoints(training: TrainingRun, chosen: Checkpoint) -> None:
     chosen: the model's checkpoint. The run's files are flushed to disk first, so a power failure
     cannot lose both.
     """
-    keep = training.kept.keep_checkpoints
+    keep = training.options.kept.keep_checkpoints
     if keep == "all":
         return
     try:

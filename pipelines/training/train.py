@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.errors import UserError
@@ -18,7 +17,6 @@ from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.checkpoints import Checkpoint
 from cotbert_core.training.shuffle_windows import window_rows
-from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
@@ -37,7 +35,7 @@ from pipelines.storage.output_folder import (
 )
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
-from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
@@ -45,7 +43,7 @@ from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_rows
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
-from pipelines.training.training_run import TrainingRun
+from pipelines.training.training_run import DEFAULT_OPTIONS, RunOptions, TrainingRun
 from pipelines.training.worker_process import WorkerProcess
 
 
@@ -54,47 +52,25 @@ def train(
     corpus: Corpus,
     dev: DevSets,
     output: Path,
+    options: RunOptions = DEFAULT_OPTIONS,
     *,
-    parent: str | None = None,
-    name: str | None = None,
-    recipe: str = "",
-    tags: Mapping[str, str] = MappingProxyType({}),
     on_check: Callable[[int, float], None] | None = None,
-    early_stopping: bool = False,
-    check_before: bool = True,
-    profile: bool = False,
     patience: float = 0.0,
-    baseline: Baseline | None = None,
     inside: Sequence[str] = (),
-    kept: KeptFiles = MODEL_ALONE,
     process: WorkerProcess | None = None,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
-    parent, name, tags: those of its MLflow run. recipe: the one that the settings come from.
     on_check: called with the step and the score of every dev check after the first step.
-    early_stopping, check_before, kept: as in TrainingRun.
-    profile: whether to write a profile to `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
-    baseline: that of the settings' encoder on these dev sets; None to compute it here.
     inside: names of folders that may be in `output` before the run begins.
     process: where a run with one worker trains; None to start a process that ends with the run.
     """
     settings = with_absolute_encoders(settings)
-    part_rows, notes = _check(settings, corpus, profile)
+    part_rows, notes = _check(settings, corpus, options)
     record = _record(settings, corpus, dev)
     output = check_output(output, "run", record, inside)
-    training = TrainingRun(
-        settings,
-        corpus,
-        dev,
-        output,
-        early_stopping=early_stopping,
-        check_before=check_before,
-        part_rows=part_rows,
-        profile=output / profiling.FOLDER if profile else None,
-        kept=kept,
-    )
+    training = TrainingRun(settings, corpus, dev, output, options, part_rows)
     with (
         on_all_nodes(output, (corpus.path, *settings.encoders.values())),
         locked_output(output, patience),
@@ -104,13 +80,13 @@ def train(
         open_output(output, "run", record, inside)
         _check_metrics(training)
         with (
-            _tracked(training, record, name=name, recipe=recipe, parent=parent) as run,
+            _tracked(training, record) as run,
             ray_session(output),
             begun_process(settings, process) as begun,
         ):
             run.dataset(corpus)
-            _report_notes(notes, tags, run)
-            result, chosen = _run(training, run, baseline, on_check, begun)
+            _report_notes(notes, options, run)
+            result, chosen = _run(training, run, on_check, begun)
         result["mlflow_run_id"] = run.id  # known by now if the store has answered since
         # Not before: a run that is killed until here continues from its checkpoints, and ends its
         # MLflow run.
@@ -120,14 +96,14 @@ def train(
 
 
 def _check(
-    settings: TrainSettings, corpus: Corpus, profile: bool
+    settings: TrainSettings, corpus: Corpus, options: RunOptions
 ) -> tuple[tuple[int, ...] | None, list[str]]:
     """Check the inputs; return the rows of each part of a corpus that is streamed, and notes."""
     part_rows, notes = None, check_inputs(settings, corpus)
     if (together := window_rows(settings, len(corpus))) is not None:
         part_rows = streamed_rows(settings, corpus)
         notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
-    if profile:
+    if options.profile:
         profiling.check_steps(training_steps(settings, corpus))
     return part_rows, notes
 
@@ -142,19 +118,12 @@ def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, 
 
 
 def _tracked(
-    training: TrainingRun,
-    record: Mapping[str, Any],
-    *,
-    name: str | None,
-    recipe: str,
-    parent: str | None,
+    training: TrainingRun, record: Mapping[str, Any]
 ) -> AbstractContextManager[tracking.Run]:
-    """Return the MLflow run, which has the settings as params.
-
-    record: from `_record`. The other arguments are those of train.
-    """
+    """Return the MLflow run, which has the settings as params. record: from `_record`."""
     settings, corpus, output = training.settings, training.corpus, training.output
-    encoder, called = Path(settings.encoder), recipe or settings.method.name
+    options, encoder = training.options, Path(settings.encoder)
+    called = options.recipe or settings.method.name
     digests = {key: value for key, value in record.items() if key != "settings"}
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
     del params[CORES]  # it may change when the run continues, which MLflow refuses
@@ -165,19 +134,19 @@ def _tracked(
     )
     return tracking.tracked_run(
         "train",
-        params | ({"recipe": recipe} if recipe else {}),
-        name=name or tracking.run_name(called, encoder, output),
+        params | ({"recipe": options.recipe} if options.recipe else {}),
+        name=options.name or tracking.run_name(called, encoder, output),
         about=about,
-        parent=parent,
+        parent=options.parent,
         home=output,
     )
 
 
-def _report_notes(notes: Sequence[str], tags: Mapping[str, str], run: tracking.Run) -> None:
+def _report_notes(notes: Sequence[str], options: RunOptions, run: tracking.Run) -> None:
     """Print the notes about a run's inputs, and set them as a tag beside the run's others."""
     for note in notes:
         say(f"note: {note}")
-    run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
+    run.tags({**options.tags, **({"notes": "; ".join(notes)} if notes else {})})
 
 
 def _check_metrics(training: TrainingRun) -> None:
@@ -193,18 +162,14 @@ def _check_metrics(training: TrainingRun) -> None:
 def _run(
     training: TrainingRun,
     run: tracking.Run,
-    known: Baseline | None,
     on_check: Callable[[int, float], None] | None,
     process: WorkerProcess,
 ) -> tuple[dict[str, Any], Checkpoint]:
     """Run the workers, save the best model and write the report; return the result, and the
-    checkpoint of the model.
-
-    known: the baseline, if it has been scored.
-    """
+    checkpoint of the model."""
     settings, output, encoder = training.settings, training.output, training.settings.encoder
-    own = {encoder: settings.precision}
-    baseline = baselines(output, own, training.dev, run, {encoder: known})[encoder]
+    own, known = {encoder: settings.precision}, {encoder: training.options.baseline}
+    baseline = baselines(output, own, training.dev, run, known)[encoder]
     steps = training_steps(settings, training.corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
     say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
@@ -231,7 +196,7 @@ def _track_result(training: TrainingRun, result: Mapping[str, Any], run: trackin
     made_by = {"method": settings.method.name, "encoder": settings.encoder}
     run.model(output / "model", made_by, {metric: result[metric]}, step)
     others = [profiling.FOLDER] if training.profile and training.profile.is_dir() else []
-    others += ["model"] if training.kept.log_model else []
+    others += ["model"] if training.options.kept.log_model else []
     for name in (REPORT_FILE, SETTINGS_FILE, *others):
         run.artifact(output / name)
 

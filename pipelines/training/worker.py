@@ -73,7 +73,7 @@ def train_worker(job: dict[str, Any]) -> None:
     restore(training)
     warn_slow_precision(training)
     if training.step == 0:
-        if job["run"].check_before:
+        if job["run"].options.check_before:
             _check(training)
     elif not _should_continue(training, wait=0):
         return
@@ -136,7 +136,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         folder=run.checkpoints,
         writer=CheckpointWriter(run.checkpoints, job["attempt"], background=on_gpu),
         metrics=MetricsWriter(run.metrics_file),
-        early_stopping=run.output if run.early_stopping else None,
+        early_stopping=run.output if run.options.early_stopping else None,
         measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
-from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
 from pipelines.runtime.progress import is_verbose, set_output
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
+from pipelines.training.training_run import DEFAULT_OPTIONS, RunOptions
 from pipelines.training.worker_process import WorkerProcess
 from pipelines.tuning.state import FAILED_FILE
 
@@ -41,19 +41,15 @@ _PROCESS = WorkerProcess()
 class Sweep:
     """Settings that all trials share.
 
-    baselines: by encoder. check_before: whether a trial has a dev check before its first step.
+    options: without the name, the tags and the baseline of a trial. baselines: by encoder.
     """
 
     folder: Path
     corpus: Path
-    parent: str | None
     tracking_uri: str = field(repr=False)  # may hold credentials: only passed in memory
-    early_stopping: bool
+    options: RunOptions = DEFAULT_OPTIONS
     verbose: bool = field(default_factory=is_verbose)
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
-    kept: KeptFiles = MODEL_ALONE
-    check_before: bool = True
-    recipe: str = ""
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
@@ -76,21 +72,20 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
     from pipelines.training.train import train
 
     settings = build(TrainSettings, config[SETTINGS])
+    options = replace(
+        sweep.options,
+        name=config[RUN_NAME],
+        tags={TRIAL: config[TRIAL]},
+        baseline=sweep.baselines.get(settings.encoder),
+    )
     train(
         settings,
         Corpus.open(sweep.corpus),
         dev,
         folder,
-        parent=sweep.parent,
-        name=config[RUN_NAME],
-        recipe=sweep.recipe,
-        tags={TRIAL: config[TRIAL]},
+        options,
         on_check=_reporter(),
-        early_stopping=sweep.early_stopping,
-        check_before=sweep.check_before,
         patience=PATIENCE_SECONDS,
-        baseline=sweep.baselines.get(settings.encoder),
-        kept=sweep.kept,
         process=_PROCESS,
     )
 

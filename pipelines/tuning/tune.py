@@ -39,6 +39,7 @@ from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pair
 from pipelines.training.documents import training_steps
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.sentence_length import cut_notes
+from pipelines.training.training_run import RunOptions
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
@@ -119,12 +120,14 @@ def _tracked(
         sweep = Sweep(
             folder=folder,
             corpus=corpus.path,
-            parent=run.key,
             tracking_uri=tracking.tracking_uri(),
-            early_stopping=options.stopping is not None,
+            options=RunOptions(
+                recipe=options.recipe,
+                parent=run.key,
+                early_stopping=options.stopping is not None,
+                kept=kept,
+            ),
             baselines=found,
-            kept=kept,
-            recipe=options.recipe,
         )
         steps = partial(training_steps, corpus=corpus)
         run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)

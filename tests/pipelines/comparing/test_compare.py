@@ -26,6 +26,7 @@ from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import html_page
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_metric, graded_sets
+from pipelines.training.training_run import RunOptions
 
 SPREAD = {"dev_mean": 70.25, "dev_spread": 0.5, "dev_min": 69.9, "dev_max": 70.6}
 ROW = {"entry": "simcse-base", "method": "simcse", "dev_before": 31.0, **SPREAD}
@@ -233,7 +234,7 @@ def test_the_tasks_are_scored_in_the_precision_of_the_training(tmp_path, monkeyp
     comparison = Comparison({"simcse-base": recipe}, (3,), dev, tasks)
     before_and_after = {dev_metric(dev).before: 31.0, dev_metric(dev).name: 70.0}
     result = before_and_after | {"steps": 1, "sentences_per_second": 2.0}
-    monkeypatch.setattr("pipelines.comparing.rows.run_seed", lambda *given, **options: result)
+    monkeypatch.setattr("pipelines.comparing.rows.run_seed", lambda *given: result)
     scored = []
 
     def evaluate(options, path, parent, name):
@@ -242,7 +243,7 @@ def test_the_tasks_are_scored_in_the_precision_of_the_training(tmp_path, monkeyp
         path.write_text(json.dumps({"average": 60.0}))
 
     monkeypatch.setattr("pipelines.comparing.rows.evaluate", evaluate)
-    row = trained_row("simcse-base", comparison, None, tmp_path, parent="run")
+    row = trained_row("simcse-base", comparison, None, tmp_path, RunOptions(parent="run"), None)
     assert row["test"] == [60.0]
     assert scored == [(tmp_path / "seed-3" / "model", "STS-B", "fp32", "run", "simcse-base seed 3")]
 
@@ -256,13 +257,13 @@ def test_a_variant_is_recorded_with_its_recipe_and_its_changes(tmp_path, monkeyp
     assert comparison.variants == variants
     known = []
 
-    def run_seed(*given, name, recipe, **options):
-        known.append((name, recipe))
+    def run_seed(settings, seed, corpus, dev, folder, options, process):
+        known.append((options.name, options.recipe))
         dev_scores = {dev_metric(dev).before: 31.0, dev_metric(dev).name: 70.0}
         return dev_scores | {"steps": 1, "sentences_per_second": 2.0}
 
     monkeypatch.setattr("pipelines.comparing.rows.run_seed", run_seed)
-    trained_row("warm", comparison, None, tmp_path, parent="run")
+    trained_row("warm", comparison, None, tmp_path, RunOptions(), None)
     assert known == [("warm seed 3", "simcse-base")]
     row = "<td>warm</td><td>simcse-base</td><td>method.temperature=0.07</td>"
     assert row in page_of(variants=variants)

@@ -112,7 +112,7 @@ def test_what_a_store_refuses_is_kept_without_its_address(closed_store, tmp_path
 
 def test_errors_and_descriptions_of_jobs_hide_it(closed_store):
     assert one_line(RuntimeError(f"a\n{closed_store} {MARK}")).startswith("http://***@127")
-    sweep = Sweep("folder", "corpus", None, closed_store, False, False)
+    sweep = Sweep("folder", "corpus", closed_store)
     assert sweep.tracking_uri == closed_store
     words = ["prepare", "--input", ADDRESSES[0], "--output", "/x"]
     assert jobs._line(words) == "cotbert prepare --input 's3://***@bucket/a.txt' --output /x"

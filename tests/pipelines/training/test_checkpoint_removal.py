@@ -13,7 +13,7 @@ from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoin
 from pipelines.options.shared import KeptFiles
 from pipelines.storage.corpus import Corpus
 from pipelines.training.run_result import remove_checkpoints
-from pipelines.training.training_run import TrainingRun
+from pipelines.training.training_run import RunOptions, TrainingRun
 
 
 @pytest.fixture
@@ -30,7 +30,8 @@ def run(tmp_path):
 @pytest.mark.parametrize(("keep", "left"), [("none", []), ("best", [2]), ("all", [2, 4, 6])])
 def test_the_checkpoints_that_are_asked_for_stay(run, keep, left):
     folder = run.checkpoints
-    remove_checkpoints(replace(run, kept=KeptFiles(keep_checkpoints=keep)), best(folder))
+    options = RunOptions(kept=KeptFiles(keep_checkpoints=keep))
+    remove_checkpoints(replace(run, options=options), best(folder))
     assert [found.step for found in checkpoints(folder)] == left
     assert folder.exists() == (keep != "none")
     assert all(found.damage() is None for found in checkpoints(folder))

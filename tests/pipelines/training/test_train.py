@@ -40,6 +40,7 @@ from pipelines.training.dev_sets import dev_pairs, graded_sets
 from pipelines.training.metrics_log import read_rows
 from pipelines.training.profiling import read_sections
 from pipelines.training.train import train
+from pipelines.training.training_run import RunOptions
 
 pytestmark = pytest.mark.ray_local
 
@@ -234,9 +235,8 @@ def test_a_dev_check_before_the_first_step_changes_nothing(
 ):
     """A sweep of an encoder whose score is known leaves it out."""
     settings = settings_for("quickstart", None, SETTINGS, {"encoder": bert_folder})
-    result = train(
-        settings, corpus, graded_sets(settings, None, None), home / "bare", check_before=False
-    )
+    options = RunOptions(check_before=False)
+    result = train(settings, corpus, graded_sets(settings, None, None), home / "bare", options)
     assert result["dev_spearman_before"] is None
     assert curve(home / "bare") == curve(trained)
     assert 0 not in read_rows(home / "bare" / "metrics.jsonl")
