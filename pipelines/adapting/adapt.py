@@ -24,7 +24,6 @@ from typing import Any
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import ReadError, UserError
-from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
@@ -146,9 +145,7 @@ def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
         seconds = round(time.monotonic() - started, 1) if timed else None
         result |= {"seconds": seconds, "mlflow_run_id": run.id}
         _log_result(run, result, job)
-    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
-    # Not before: an adaptation that is killed until here continues, and ends its MLflow run.
-    write_json(job.output / RESULT_FILE, result)
+    run.write_result(job.output, result)
     return result
 
 

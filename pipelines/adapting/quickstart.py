@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.files import write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
@@ -27,7 +26,7 @@ from pipelines.runtime.ending import REPORT_FILE, places, typed
 from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import gpus_there
-from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.output_folder import require_empty
 
 QUERIES = (
     "The result has the same shape as the input.",
@@ -55,8 +54,7 @@ def quickstart(output: Path, options: QuickstartOptions | None = None) -> dict[s
         write_report(output, outcome, seconds)
         run.result(result)
         run.artifact(output / REPORT_FILE)
-    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
-    write_json(output / RESULT_FILE, result)
+    run.write_result(output, result)
     print_output(summary(outcome))
     print_output(_next_commands(output, seconds))
     return result

@@ -34,7 +34,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
-from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 AUGMENTED = "augmented"
@@ -77,8 +77,7 @@ def augment(options: AugmentOptions, output: Path) -> dict[str, Any]:
             run.result(result)
             run.artifact(work.output / MANIFEST_FILE)
             run.artifact(work.output / REPORT_FILE)
-        result["mlflow_run_id"] = run.id
-        write_json(work.output / RESULT_FILE, result)
+        run.write_result(work.output, result)
     return result
 
 

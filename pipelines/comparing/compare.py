@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import write_json
 from pipelines.comparing.entries import Comparison
 from pipelines.comparing.report import write_compare_report
 from pipelines.comparing.rows import (
@@ -101,8 +100,7 @@ def _tracked(
             tracking.end_lost_children(run.id)
         write_compare_report(output / REPORT_FILE, result)
         run.artifact(output / REPORT_FILE)
-    result["mlflow_run_id"] = run.id  # known by now if the store has answered since
-    write_json(output / RESULT_FILE, result)
+    run.write_result(output, result)
     run.result_file(output / RESULT_FILE)
     return result
 

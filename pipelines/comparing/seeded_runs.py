@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
@@ -94,8 +94,7 @@ def train_seeds(
             shared = {name: value for name, value in shown.items() if name != "seed"}
             write_seeds_report(output / REPORT_FILE, result, shared)
             run.artifact(output / REPORT_FILE)
-        result["mlflow_run_id"] = run.id  # known by now if the store has answered since
-        write_json(output / RESULT_FILE, result)
+        run.write_result(output, result)
         run.result_file(output / RESULT_FILE)
     return result
 

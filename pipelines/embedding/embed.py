@@ -80,9 +80,7 @@ def _tracked(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         job_result = _run(job, work)
         run.result(job_result)
         run.artifact(work.output / MANIFEST_FILE)
-    job_result["mlflow_run_id"] = run.id
-    # Not before: a job that is killed until here ends its run when it continues.
-    write_json(work.output / RESULT_FILE, job_result)
+    run.write_result(work.output, job_result)
     return job_result
 
 

@@ -147,9 +147,7 @@ def _run(job: CorpusJob, work: ResumableOutput, parent: str | None) -> dict[str,
         run.result(result)
         for name in (MANIFEST_FILE, REPORT_FILE):
             run.artifact(work.output / name)
-    result["mlflow_run_id"] = run.id
-    # Not before: a job that is killed until here ends its run when it continues.
-    write_json(work.output / RESULT_FILE, result)
+    run.write_result(work.output, result)
     return result
 
 

@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from pipelines.reading.data_folder import REFUSED_FILE
 from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.metric_names import accepted_name, model_name
-from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue, find_queues
+from pipelines.recording.offline_queue import BATCH_METRICS, RUN_ID_KEYS, OfflineQueue, find_queues
 from pipelines.recording.records import Record, is_key, now, send
 from pipelines.recording.store import no_answer
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.ending import typed
 from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import RESULT_FILE
 
 if TYPE_CHECKING:
     from pipelines.storage.corpus import Corpus
@@ -103,11 +105,19 @@ class Run:
             location = Path(os.path.relpath(location, self._uploads.queue.folder))
         self._send("artifact", path=str(location))
 
-    def result_file(self, path: Path) -> None:
-        """Log the file that says that the job is finished, written after the run has ended.
+    def write_result(
+        self, output: Path, result: dict[str, Any], id_key: str = RUN_ID_KEYS[0]
+    ) -> None:
+        """Write the file that says that the job is finished, after the run has ended.
 
-        Killed before it is written, the job continues, and ends its run.
+        Killed before it is written, the job continues, and ends its run. The run's id is known by
+        now if the store has answered since; id_key: its key in the result.
         """
+        result[id_key] = self.id
+        write_json(output / RESULT_FILE, result)
+
+    def result_file(self, path: Path) -> None:
+        """Log the file that `write_result` wrote."""
         all_sent = self._uploads is None or self._uploads.queue.empty
         self.artifact(path)
         # A store that does not answer is not asked again.

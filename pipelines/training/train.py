@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.checkpoints import Checkpoint
 from cotbert_core.training.shuffle_windows import window_rows
@@ -28,7 +27,6 @@ from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     CORES,
-    RESULT_FILE,
     SETTINGS_FILE,
     check_output,
     open_output,
@@ -87,10 +85,7 @@ def train(
             run.dataset(corpus)
             _report_notes(notes, options, run)
             result, chosen = _run(training, run, on_check, begun)
-        result["mlflow_run_id"] = run.id  # known by now if the store has answered since
-        # Not before: a run that is killed until here continues from its checkpoints, and ends its
-        # MLflow run.
-        write_json(output / RESULT_FILE, result)
+        run.write_result(output, result)
         remove_checkpoints(training, chosen)
         return result
 

@@ -138,8 +138,7 @@ def _tracked(
         if result[state.FAILED] and run.id:  # a trial whose process died did not end its run
             tracking.end_lost_children(run.id)
         log_result(run, options.space, result, output)
-    result["mlflow_parent_run_id"] = run.id  # known by now if the store has answered since
-    write_json(output / RESULT_FILE, result)
+    run.write_result(output, result, "mlflow_parent_run_id")
     run.result_file(output / RESULT_FILE)
     return result
 

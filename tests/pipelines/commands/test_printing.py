@@ -6,7 +6,6 @@ import io
 import json
 import re
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 from embeddings_folders import write_folder
@@ -113,8 +112,8 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(quickstart, "nearest", lambda *_: found)
     monkeypatch.setattr(quickstart, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(quickstart, "write_report", lambda *_: None)
-    run = SimpleNamespace(id=None, key=None, result=lambda _: None, artifact=lambda _: None)
-    monkeypatch.setattr(quickstart.tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+    run = nullcontext(quickstart.tracking.Run(None, None))
+    monkeypatch.setattr(quickstart.tracking, "tracked_run", lambda *_, **__: run)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:S3cretWord@host:5000")
     quickstart.quickstart(tmp_path / "out")
     out, _ = harmless(capsys.readouterr())

@@ -72,9 +72,10 @@ def test_train_with_seeds_reports_mean_and_spread_and_continues(
         states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
         write_json(path, value)
 
-    monkeypatch.setattr("pipelines.comparing.seeded_runs.write_json", noted)
+    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
     assert main(command) == 0
-    assert states == ["FINISHED"], "killed before, it continues and ends its run"
+    # The results of the corpus, of both seeds and of the whole job.
+    assert states == ["FINISHED"] * 4, "killed before, it continues and ends its run"
     assert scored == [bert_folder], "once for both seeds"
     result, each = result_of(runs), [result_of(runs / f"seed-{s}") for s in (4, 9)]
     assert [r["seed"] for r in each] == [4, 9]

@@ -37,11 +37,10 @@ def test_a_job_is_finished_when_its_run_has_ended(
     states = {}
 
     def noted(path, value):
-        if path.name == "result.json":
-            states[job] = own_store.get_run(value["mlflow_run_id"]).info.status
+        states[job] = own_store.get_run(value["mlflow_run_id"]).info.status
         write_json(path, value)
 
-    monkeypatch.setattr(f"{run.__module__}.write_json", noted)
+    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
     result = run(options(str(tmp_path / "a.txt"), bert_folder), tmp_path / "out")
     assert states == {job: "FINISHED"}
     assert result["mlflow_run_id"]
@@ -61,7 +60,7 @@ def test_an_adaptation_is_finished_when_its_run_has_ended(
         states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
         write_json(path, value)
 
-    monkeypatch.setattr(adapt, "write_json", noted)
+    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
     monkeypatch.setattr(adapt, "ray_session", lambda *given: nullcontext())
     monkeypatch.setattr(adapt, "_run", lambda *given: {})
     monkeypatch.setattr(adapt, "_log_result", lambda *given: None)

@@ -332,7 +332,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
         states.append(store.get_run(value["mlflow_run_id"]).info.status)
         write_json(path, value)
 
-    monkeypatch.setattr("pipelines.training.train.write_json", noted)
+    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
     output = unfinished_copy(trained, home / "damaged")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)

@@ -89,7 +89,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
         states.append(own_store.get_run(value["mlflow_parent_run_id"]).info.status)
         write_json(path, value)
 
-    monkeypatch.setattr("pipelines.tuning.tune.write_json", noted)
+    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
     assert main(command) == 0
     assert states == ["FINISHED"], "killed before, it continues and ends its run"
     captured = capfd.readouterr()
