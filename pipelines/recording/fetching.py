@@ -22,7 +22,14 @@ from cotbert_core.encoder.locations import (
 )
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
-from pipelines.recording.store import connect, file_timeout, reason, shown_uri, tracking_uri
+from pipelines.recording.store import (
+    connect,
+    file_timeout,
+    not_admitted,
+    reason,
+    shown_uri,
+    tracking_uri,
+)
 from pipelines.runtime.progress import say
 from pipelines.storage.paths import cache_folder
 
@@ -52,6 +59,8 @@ def fetch_model(name: str) -> str:
     except UserError:
         raise
     except Exception as error:  # MLflow's stores raise errors of many types
+        if refused := not_admitted(error):
+            raise UserError(f"model {name!r} cannot be loaded: {refused}") from None
         of_runs = "" if name.startswith("models:/") else "; a run has its model with --log-model"
         raise UserError(
             f"model {name!r} cannot be loaded from MLflow at {shown_uri()} ({reason(error)}): "

@@ -143,9 +143,14 @@ def reason(error: BaseException) -> str:
 
 def no_answer(error: BaseException) -> str:
     """Return what is wrong with the store, in the words for a warning."""
-    if _NOT_ADMITTED.search(str(error)):
-        place = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        if "@" in tracking_uri():
-            place = "the user and password in MLFLOW_TRACKING_URI"
-        return f"MLflow at {shown_uri()} does not admit this user: check {place}"
-    return f"MLflow at {shown_uri()} did not answer ({reason(error)})"
+    return not_admitted(error) or f"MLflow at {shown_uri()} did not answer ({reason(error)})"
+
+
+def not_admitted(error: BaseException) -> str | None:
+    """Return where to check the user and password if the store refused them, None otherwise."""
+    if not _NOT_ADMITTED.search(str(error)):
+        return None
+    place = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+    if "@" in tracking_uri():
+        place = "the user and password in MLFLOW_TRACKING_URI"
+    return f"MLflow at {shown_uri()} does not admit this user: check {place}"

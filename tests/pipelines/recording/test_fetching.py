@@ -62,6 +62,24 @@ def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_pat
     assert not any(Path(own_cache).rglob("*.safetensors"))
 
 
+def test_a_refused_login_names_the_password_and_not_the_address(monkeypatch, own_cache):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host")
+    error = RuntimeError("API request to endpoint failed with error code 401 != 200. Response: ''")
+    monkeypatch.setattr(fetching, "connect", lambda: SimpleNamespace(get_run=_raises(error)))
+    with pytest.raises(UserError, match="does not admit this user") as refused:
+        fetch_model("runs:/abc/model")
+    assert str(refused.value).startswith("model 'runs:/abc/model' cannot be loaded: MLflow at http")
+    assert "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" in str(refused.value)
+    assert "check the address" not in str(refused.value)
+
+
+def _raises(error):
+    def call(*_):
+        raise error
+
+    return call
+
+
 def test_a_version_or_run_made_anew_is_another_model(monkeypatch, own_cache):
     """After the store's file was deleted a name begins with version 1 again."""
     store = SimpleNamespace(source="models:/m-1", end_time=1, downloaded=[])
