@@ -92,7 +92,16 @@ def python_of(arguments):
 FAULTS = {
     "no file": ("none.yaml", None, "cannot be read"),
     "no python file": ("none.py", None, "there is no such file"),
-    "no yaml": ("a.yaml", "a: [1\nb: }", "cannot be read"),
+    "no yaml": (
+        "a.yaml",
+        "a: [1\nb: }",
+        r"it is not valid YAML in line 2, column 2 \(expected ',' or '\]', but got ':'\); cor",
+    ),
+    "control character": (
+        "a.yaml",
+        "a: \0",
+        r"it cannot be read \(unacceptable character [^\n]*\)",
+    ),
     "not utf-8": ("a.yaml", b"\xff\xfe\xff", "cannot be read"),
     "a list": ("a.yaml", "- a", "has no space; give the fields name, purpose, recipe, settings, v"),
     "empty": ("a.yaml", "", "has no space"),
