@@ -139,6 +139,7 @@ class CorpusOptions:
         inside: names of folders that may already be in `output`.
         """
         from pipelines.commands.corpus_cache import open_or_prepare
+        from pipelines.reading.sources import find_files
         from pipelines.runtime.training_capacity import check_capacity
         from pipelines.storage.corpus import is_prepared
         from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
@@ -147,6 +148,7 @@ class CorpusOptions:
         # that an earlier run left.
         check_capacity(settings)
         if settings.method.from_documents and not is_prepared(self.corpus):
+            find_files((self.corpus,))  # raises if there is nothing of that name
             raise UserError(
                 f"the positives of method {settings.method.name} are found in documents, and raw "
                 f"text ({self.corpus!r}) has none: prepare it with `cotbert prepare --documents`"

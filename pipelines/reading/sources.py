@@ -51,7 +51,7 @@ def plan(
     of a file of lines. encoding, delimiter: as the user names them. limit: number of rows to read.
     The others are those of the ReadPlan. Raises UserError.
     """
-    files, ignored = _find(inputs)
+    files, ignored = find_files(inputs)
     documents = FILE if whole_files else documents
     names = _as_given(inputs) if documents == FILE else {}
     if documents and documents.startswith(COLUMN):
@@ -148,7 +148,7 @@ def are_triples(
 
     They may be mixed with SICK, which always gives triples.
     """
-    files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
+    files = [name for name in find_files(inputs)[0] if not name.startswith(sick.PREFIX)]
     return bool(files) and all(_has_triples(name, encoding, delimiter) for name in files)
 
 
@@ -163,10 +163,11 @@ def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool
     return set(TRIPLES) <= set(names) and "text" not in names
 
 
-def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
+def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
     """Return the distinct files of all inputs, sorted, and the number of unknown files.
 
-    Of several names of a file, by a link to its folder, `..` or file://, the first is taken.
+    Of several names of a file, by a link to its folder, `..` or file://, the first is taken. Raises
+    UserError for an input that does not exist or is of no known format.
     """
     files: set[str] = set()
     ignored: set[str] = set()

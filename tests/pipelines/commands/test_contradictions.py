@@ -139,7 +139,8 @@ def settings(recipe):
         ("evaluate M --delimiter ;", "delimiter is ';' and concerns the files of --labelled"),
         ("evaluate M --senteval S --tasks mteb", "none of which is in that folder: leave --sent"),
         ("pretrain simcse-base --corpus P --output O", "pretraining needs a recipe of method mlm"),
-        ("train documents --corpus P --output O", "raw text ('P') has none: prepare it with"),
+        ("train documents --corpus P.txt --output O", "raw text ('P.txt') has none: prepare it"),
+        ("train documents --corpus ../nothing --output O", "input '../nothing' does not exist"),
         ("compare simcse-base --corpus P --tasks STS-B --output O", "without a SentEval folder"),
     ],
 )
@@ -147,7 +148,7 @@ def test_an_option_that_needs_another_is_refused(
     tmp_path, monkeypatch, bert_folder, capsys, words, message
 ):
     monkeypatch.chdir(tmp_path)
-    for name in "PF":
+    for name in ("P", "P.txt", "F"):
         (tmp_path / name).write_text("one: two\n")
     assert main([bert_folder if word == "M" else word for word in shlex.split(words)]) == 2
     assert message in capsys.readouterr().err
