@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -66,35 +66,14 @@ def opened_once() -> Iterator[None]:
     """In this block transformers' Auto classes open a folder once."""
     from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-    from cotbert_core.encoder.pretrained import no_loading_report
-
     with ExitStack() as stack:
-        for module in ("pretrained", "mlm"):
-            name = f"cotbert_core.encoder.{module}.no_loading_report"
-            stack.enter_context(patch(name, _no_report_of_what_is_loaded))
         for kind in (AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer):
-            opened = _opened_once(kind.from_pretrained, no_loading_report)
+            opened = _opened_once(kind.from_pretrained)
             stack.enter_context(patch.object(kind, "from_pretrained", opened))
         yield
 
 
-# Not empty in blocks without a report. To change transformers' level of logging takes longer than
-# to copy a model, since it clears the caches of all loggers.
-_without_report: list[bool] = []
-
-
-@contextmanager
-def _no_report_of_what_is_loaded() -> Iterator[None]:
-    _without_report.append(True)
-    try:
-        yield
-    finally:
-        _without_report.pop()
-
-
-def _opened_once(
-    load: Callable[..., Any], no_loading_report: Callable[[], Any]
-) -> Callable[..., Any]:
+def _opened_once(load: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[Any, Snapshot] = {}  # the one that was asked for last at the end
     drawing: set[Any] = set()  # what draws weights: its copy depends on the random state
 
@@ -110,8 +89,7 @@ def _opened_once(
             if snapshot.random_state is not None:
                 torch.set_rng_state(snapshot.random_state)
             return _renamed(snapshot.copy(), str(name))
-        with no_loading_report() if _without_report else nullcontext():
-            made = load(name, **kwargs)
+        made = load(name, **kwargs)
         after = torch.get_rng_state()
         if files:
             if not torch.equal(before, after):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,9 +23,9 @@ def open_pretrained(
     Code in an encoder's folder is never run, and weights are only read from safetensors unless
     pickles are allowed (transformers then unpickles tensors and nothing else).
     """
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     location = locate_encoder(name)
     local = Path(location).is_dir() or not hub_answers()
     if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
@@ -86,11 +87,14 @@ def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
 @contextmanager
 def no_loading_report() -> Iterator[None]:
     """Hide transformers' table of missing and unused weights in this block."""
-    from transformers.utils import logging
+    logger = logging.getLogger("transformers.modeling_utils")
 
-    previous = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    # Not the level of the loggers: to change it clears the caches of all loggers of the process.
+    logger.addFilter(is_error)
     try:
         yield
     finally:
-        logging.set_verbosity(previous)
+        logger.removeFilter(is_error)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import shutil
+
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.mlm import fresh_mlm_head, load_mlm_head, mlm_head
+from cotbert_core.encoder.pretrained import no_loading_report
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
@@ -81,14 +87,38 @@ def test_fresh_heads_begin_small_and_say_so(encoder_folder):
     }
 
 
-def test_a_checkpoint_without_a_head_is_refused(encoder_folder, capfd):
+def test_a_checkpoint_without_a_head_is_refused(encoder_folder):
     backbone = load_backbone(encoder_folder)
-    capfd.readouterr()
     message = f"checkpoint of encoder '{encoder_folder}' has no masked-language-model head"
     with pytest.raises(UserError, match=message):
         load_mlm_head(backbone)
-    assert capfd.readouterr().err == "", "no table of transformers'"
     assert mlm_head(backbone).fresh
+
+
+def test_transformers_table_of_missing_weights_stays_hidden(encoder_folder, tmp_path):
+    """A folder that no other test has opened, since a copy of an opened model is not reported."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "folder")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: w for name, w in weights.items() if not name.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    logger = logging.getLogger("transformers")
+    handler = logging.StreamHandler(said := io.StringIO())
+    logger.addHandler(handler)
+    try:
+        backbone = load_backbone(str(folder))
+        with pytest.raises(UserError, match="no masked-language-model head"):
+            load_mlm_head(backbone)
+        assert said.getvalue() == ""
+        AutoModel.from_pretrained(folder)
+        assert "LOAD REPORT" in said.getvalue(), "it is hidden no longer than needed"
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_no_level_of_logging_changes_which_would_clear_the_caches_of_all_loggers():
+    before = logging.getLogger("transformers").level
+    with no_loading_report():
+        assert logging.getLogger("transformers").level == before
 
 
 def test_a_checkpoint_with_half_a_head_is_refused(encoder_folder, tmp_path):
