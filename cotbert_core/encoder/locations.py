@@ -43,9 +43,8 @@ def locate_encoder(name: str) -> str:
         return str(Path(spec.origin).parent / "model")
     if name.startswith(MLFLOW_SCHEMES):
         raise UserError(
-            f"encoder {name!r} is an address in MLflow, which can be given only to embed, search, "
-            f"serve and quantize: download it with `mlflow artifacts download -u {name} -d FOLDER` "
-            "and give the folder"
+            f"encoder {name!r} is an address in MLflow, which only a MODEL of a command can be: "
+            f"download it with `mlflow artifacts download -u {name} -d FOLDER` and give the folder"
         )
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(

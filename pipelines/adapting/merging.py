@@ -17,6 +17,7 @@ from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import MergeOptions
 from pipelines.recording import tracking
+from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import locked_output
@@ -54,7 +55,7 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     encoders that do not fit together, before anything is written.
     """
     options, output = MergeOptions(first, second, weight), require_empty(output)
-    encoders = [SentenceEncoder.from_pretrained(name) for name in (first, second)]
+    encoders = [SentenceEncoder.from_pretrained(fetch_model(name)) for name in (first, second)]
     backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, weight)
     merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
     with shown_warnings():

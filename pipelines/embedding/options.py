@@ -32,7 +32,7 @@ class EmbedOptions:
     numbers.
     """
 
-    model: Annotated[str, shared.MODEL_ADDRESS]
+    model: Annotated[str, shared.MODEL_ARGUMENT]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     text_column: str = shared.TEXT_COLUMN.field("text")
     id_column: str | None = Option(

@@ -127,7 +127,7 @@ def _score(
     sentences = data.sentences() if needed else []
     sample = sample_sentences(options, sentences)
     readout = readout or open_readout(options, sentences)
-    for note in unread_notes(options.model, prompts=options.template is None):
+    for note in unread_notes(readout.backbone.name, prompts=options.template is None):
         say(note)
     if sample is not None:
         check_transform(options, sample, readout)

@@ -23,6 +23,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.template_texts import Template
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.published import published_method
+from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 
 
@@ -93,9 +94,10 @@ def feature_options(options: EvaluateOptions) -> FeatureOptions:
 def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenReadout:
     """Load the encoder and its readout. sentences: all sentences to score, in which some readouts
     count tokens."""
+    model = fetch_model(options.model)
     if options.readout not in FEATURES or options.readout in READOUTS:
         encoder = SentenceEncoder.from_pretrained(
-            options.model, options.template, options.readout, denoise=options.denoise
+            model, options.template, options.readout, denoise=options.denoise
         )
         encode = encoder.functions(options.precision)
         pooling = encoder.pooling
@@ -104,7 +106,7 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         used = _used(options, FeatureOptions())
         return OpenReadout(encode, encoder.backbone, name, *own, used)
     chosen = feature_options(options)
-    backbone = load_backbone(options.model)
+    backbone = load_backbone(model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)
     used, template = _used(options, chosen), None
     if isinstance(features, TopTokenFeatures):

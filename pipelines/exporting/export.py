@@ -27,6 +27,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
+from pipelines.recording.fetching import fetch_model
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import locked_output
 
@@ -53,21 +54,22 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     output = require_empty(output)
     if options.format == "onnx":
         require_packages("format onnx", ("onnx", "onnxruntime"), "onnx")
+    model = fetch_model(options.model)
     encoder = SentenceEncoder.from_pretrained(
-        options.model, options.template, options.readout, allow_pickle=options.allow_pickle
+        model, options.template, options.readout, allow_pickle=options.allow_pickle
     )
     if options.format == "onnx":
         _check_exportable(options.model, encoder)
     tracked = tracking.tracked_run("export", vars(options), output=output)
     with locked_output(output), tracked as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}
-        if options.format == "folder" and _is_converted(options):
+        if options.format == "folder" and _is_converted(options, model):
             _convert(encoder.backbone, output)
         elif options.format == "folder":
             with atomic_folder(output) as folder:
                 encoder.save_pretrained(folder)
                 if options.template is None and options.readout is None:
-                    copy_source_files(options.model, folder)
+                    copy_source_files(model, folder)
         else:
             result["largest_difference"] = _write_onnx(encoder, output)
             run.metrics({"largest_difference": result["largest_difference"]})
@@ -75,10 +77,10 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     return {**result, "megabytes": sum(path.stat().st_size for path in files) / 1e6}
 
 
-def _is_converted(options: ExportOptions) -> bool:
+def _is_converted(options: ExportOptions, model: str) -> bool:
     """Return whether only the format of the weights changes: no pooling is given or known."""
     given = options.template is not None or options.readout is not None
-    return options.allow_pickle and not given and not load_pooling_config(options.model)
+    return options.allow_pickle and not given and not load_pooling_config(model)
 
 
 def _convert(backbone: Backbone, output: Path) -> None:

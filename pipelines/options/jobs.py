@@ -45,7 +45,7 @@ class ExportOptions:
 class QuantizeOptions:
     """The encoder, the texts that calibrate its int8 graph, and the largest accepted loss."""
 
-    model: Annotated[str, shared.MODEL_ADDRESS]
+    model: Annotated[str, shared.MODEL_ARGUMENT]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     text_column: str = shared.TEXT_COLUMN.field("text")
     encoding: str | None = shared.ENCODING.field(None)

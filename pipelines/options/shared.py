@@ -112,14 +112,11 @@ TEXT_CORPUS = Option(
     default="the sentences of the graded pairs",
 )
 SENTENCES = Option("use at most this many sentences", "N", group=INPUT, unit="sentences")
-MODEL_NAMES = "the folder of a model or of a training run, or an encoder NAME"
-MODEL_ADDRESS = Option(
-    f"use this model: {MODEL_NAMES}; or, from MLflow, models:/NAME@ALIAS, models:/NAME/VERSION, "
-    "models:/NAME/latest or runs:/ID/NAME",
-    "MODEL",
-    positional=True,
-    path="name",
+MODEL_NAMES = (
+    "the folder of a model or of a training run, an encoder NAME, or, from MLflow, "
+    "models:/NAME@ALIAS, models:/NAME/VERSION, models:/NAME/latest or runs:/ID/NAME"
 )
+MODEL_ARGUMENT = Option(f"use this model: {MODEL_NAMES}", "MODEL", positional=True, path="name")
 ENCODER = Option(
     "use this encoder and its tokenizer: a folder or a hub name", "NAME", group=MODEL, path="name"
 )

@@ -22,7 +22,7 @@ MAX_BODY_MB = 8
 class ServeOptions:
     """The model, the address, the limits of a request, and the batching of texts."""
 
-    model: Annotated[str, shared.MODEL_ADDRESS]
+    model: Annotated[str, shared.MODEL_ARGUMENT]
     host: str = Option(
         "listen at this address; an address other than loopback needs a token",
         "HOST",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
 from pipelines.cli import main
 from pipelines.recording import fetching
 from pipelines.recording.fetching import fetch_model
@@ -100,19 +103,42 @@ def test_a_version_or_run_made_anew_is_another_model(monkeypatch, own_cache):
     assert {*first}.isdisjoint(fetch_model(address) for address in addresses)
 
 
-@pytest.mark.parametrize("address", ["models:/mine@best", "runs:/abc/model"])
-@pytest.mark.parametrize("command", [["evaluate"], ["export", "--format", "onnx"]])
-def test_commands_that_download_no_model_say_how_it_is_downloaded(
-    tmp_path, monkeypatch, capsys, command, address
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate models:/mine@best --precision fp32 --output scores.json",
+        "evaluate models:/mine@best models:/mine@best,readout=cls --output scores.json",
+        "geometry models:/mine@best --output out",
+        "export models:/mine@best --format folder --output out",
+        "merge NAME models:/mine@best --output out",
+    ],
+)
+def test_commands_download_the_model_and_name_its_address(
+    unrecorded, own_cache, bert_folder, tmp_path, monkeypatch, capsys, command
 ):
-    monkeypatch.chdir(tmp_path)
-    name, *options = command
-    output = ["--output", "out"] if name == "export" else []
-    assert main([name, address, *options, *output]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"'{address}' is an address in MLflow" in line
-    assert f"`mlflow artifacts download -u {address} -d FOLDER`" in line
-    assert not any(tmp_path.iterdir())
+    store = SimpleNamespace(version="3", source="models:/m-1")
+    store.get_model_version_by_alias = store.get_model_version = lambda *_: store
+    monkeypatch.setattr(fetching, "connect", lambda: store)
+    monkeypatch.setattr(fetching, "_download", lambda _, to: shutil.copytree(bert_folder, to))
+    assert main([bert_folder if word == "NAME" else word for word in command.split()]) == 0
+    (fetched,) = (own_cache / "models").iterdir()
+    told = capsys.readouterr()
+    assert f"downloading models:/mine/3 from MLflow to {fetched}" in told.err
+    assert fetched.name not in told.out
+    if "," in command:
+        assert [*read_json(tmp_path / "scores.json")["models"]] == [
+            "models:/mine@best mean",
+            "models:/mine@best [CLS]",
+        ]
+    if command.startswith("merge"):
+        assert "0.5 of `models:/mine@best`" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("address", ["models:/mine@best", "runs:/abc/model"])
+def test_an_encoder_to_train_is_no_address(address):
+    with pytest.raises(UserError, match="which only a MODEL of a command can be") as refused:
+        locate_encoder(address)
+    assert f"`mlflow artifacts download -u {address} -d FOLDER`" in str(refused.value)
 
 
 def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
