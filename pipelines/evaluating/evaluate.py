@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import INT8_FOLDER
 from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Labelled
+from cotbert_core.exporting.int8_graph import RECORD_FILE, has_int8
 from pipelines.evaluating.changed_queries import changed_queries
 from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.differences import difference_sentences, differences
@@ -129,6 +131,11 @@ def _score(
     readout = readout or open_readout(options, sentences)
     for note in unread_notes(readout.backbone.name, prompts=options.template is None):
         say(note)
+    if has_int8(readout.backbone.name):
+        say(
+            f"note: {options.model} is scored in torch, without its int8 graph: what the graph "
+            f"costs is in {INT8_FOLDER}/{RECORD_FILE} and in the model card"
+        )
     if sample is not None:
         check_transform(options, sample, readout)
     counter = EncodeCounter()

@@ -20,6 +20,7 @@ from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report, open_pretrained
 from cotbert_core.errors import UserError, require_packages
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.saving.model_folder import make_readable
@@ -28,6 +29,7 @@ from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import locked_output
 
@@ -60,6 +62,8 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     )
     if options.format == "onnx":
         _check_exportable(options.model, encoder)
+    if has_int8(model):
+        say(f"note: the int8 graph of {options.model} is not exported, only its weights in torch")
     tracked = tracking.tracked_run("export", vars(options), output=output)
     with locked_output(output), tracked as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}

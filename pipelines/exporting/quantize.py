@@ -30,7 +30,7 @@ from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored, score_of
 from pipelines.exporting.calibration_texts import calibration_texts
-from pipelines.exporting.source_files import copy_source_files
+from pipelines.exporting.source_files import INT8_HEADING, copy_source_files
 from pipelines.options.jobs import QuantizeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
@@ -43,7 +43,6 @@ MADE_BY = ("openvino", "nncf", "torch", "transformers")
 # Number of timings of each encoder on the same texts, of which the best is its rate.
 ROUNDS = 3
 # Of the model card's section on the graph.
-HEADING = "\n## int8\n"
 # Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
 
@@ -174,14 +173,13 @@ def _check_loss(facts: Mapping[str, Any], most: float) -> None:
 def _write_card(folder: Path, facts: Mapping[str, Any]) -> None:
     """Add a description of int8/ to the model card."""
     card = (folder / CARD_FILE).read_text(encoding="utf-8")
-    card = card.partition(HEADING)[0]  # of the graph of a model that is quantized again
     lines = " ".join(_sentences(facts))
     about = (
         f"`{INT8_FOLDER}/` holds a graph of the same encoder with products of 8-bit integers. "
         "`cotbert embed` and `cotbert serve` run it with OpenVINO on CPUs. Other libraries read "
         f"the weights beside it, in full precision. {lines}"
     )
-    write_text(folder / CARD_FILE, f"{card.rstrip()}\n{HEADING}\n{about}\n")
+    write_text(folder / CARD_FILE, f"{card.rstrip()}\n{INT8_HEADING}\n{about}\n")
 
 
 def _sentences(facts: Mapping[str, Any]) -> list[str]:

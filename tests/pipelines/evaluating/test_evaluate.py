@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_the_tasks_that_are_there_may_be_averaged(unrecorded, senteval, bert_fol
     assert list(rows) == ["STS13", "STS-B", "SICK-R", "average"]
     *tasks, average = (float(value) for value in rows.values())
     assert average == pytest.approx(np.mean(tasks), abs=0.011)
+
+
+def test_a_folder_with_an_int8_graph_is_scored_in_torch_which_a_note_says(
+    unrecorded, tmp_path, bert_folder, capsys
+):
+    shutil.copytree(bert_folder, tmp_path / "fast")
+    (tmp_path / "fast" / "int8").mkdir()
+    pairs = ["--dev-pairs", str(write_pairs(tmp_path / "pairs.tsv", graded(3)))]
+    assert main(["evaluate", bert_folder, "fast", *pairs]) == 0
+    told = capsys.readouterr().err
+    assert told.count("without its int8 graph") == 1
+    assert "note: fast is scored in torch, without its int8 graph: what the graph costs" in told
 
 
 def test_a_task_named_twice_counts_once_and_pairs_may_be_added(

@@ -173,3 +173,19 @@ def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_pat
     export(ExportOptions(str(model), "folder", readout="mean"), tmp_path / "other")
     assert "trained on a corpus" not in (tmp_path / "other" / "README.md").read_text()
     assert not (tmp_path / "other" / "search.json").exists()
+
+
+def test_a_folder_with_an_int8_graph_is_exported_without_it(bert_folder, tmp_path, capsys):
+    """Nor does the card of the new folder describe the graph."""
+    model = save_quietly(made_encoder(bert_folder, "bert", "mean"), tmp_path / "model")
+    with (model / "README.md").open("a") as card:
+        card.write("\nMy own line.\n\n## int8\n\n`int8/` holds a graph.\n")
+    (model / "int8").mkdir()
+    note = f"note: the int8 graph of {model} is not exported"
+    for kind in ("folder", "onnx"):
+        export(ExportOptions(str(model), kind), tmp_path / kind)
+        assert note in capsys.readouterr().err
+        assert not (tmp_path / kind / "int8").exists()
+    assert (tmp_path / "folder" / "README.md").read_text().endswith("\nMy own line.\n")
+    export(ExportOptions(str(tmp_path / "folder"), "folder"), tmp_path / "again")
+    assert "int8" not in capsys.readouterr().err
