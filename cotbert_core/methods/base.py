@@ -15,7 +15,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PromptedSettings
-from cotbert_core.saving.model_card import published_encoder
+from cotbert_core.saving.model_card import BASE_MODEL, base_model, first_encoder, published_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.template_texts import Template, resolve_template
@@ -25,9 +25,12 @@ from cotbert_core.training.flops import Work
 
 def recorded(settings: TrainSettings) -> dict[str, Any]:
     """Return settings, flat, for a model folder, which is published: encoders that only helped in
-    the training, such as teachers, lose this machine's paths."""
+    the training, such as teachers, lose this machine's paths, and an encoder that was trained
+    before is followed by the one from which its first training began."""
+    first = first_encoder(settings.encoder)
+    origin = {BASE_MODEL: first} if first != settings.encoder and base_model(first) else {}
     helpers = {k: published_encoder(n) for k, n in settings.encoders.items() if k != "encoder"}
-    return flatten(settings) | helpers
+    return flatten(settings) | helpers | origin
 
 
 @dataclass

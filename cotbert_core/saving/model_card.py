@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotbert_core.encoder.locations import MINILM, MINILM_HUB
+from cotbert_core.encoder.locations import MINILM, MINILM_HUB, POOLING_CONFIG_FILE
 from cotbert_core.encoder.prompts import DOCUMENT, QUERY
-from cotbert_core.files import write_text
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_object, write_text
 from cotbert_core.saving.markdown import code, plain, yaml_string
 from cotbert_core.saving.model_card_code import (
     ONNX,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from cotbert_core.saving.saved_encoder import SavedEncoder
 
 CARD_FILE = "README.md"
+# The setting in cotbert.json that names the encoder of the first training, if there were several.
+BASE_MODEL = "base_model"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
 _SCORES_HEAD = """\
 Spearman x 100 against graded pairs, unless the name says otherwise.
@@ -102,6 +105,38 @@ def published_encoder(name: str) -> str:
     return base_model(name) or f"a folder named {Path(name).name}"
 
 
+def first_encoder(name: str) -> str:
+    """Return the encoder NAME that the first training began from, if NAME is a trained folder.
+
+    The cotbert.json of a folder names the encoder of its own training, which may be such a folder
+    too. What cannot be read is the first.
+    """
+    seen = set[str]()
+    while name not in seen:
+        seen.add(name)
+        settings = _settings_in(Path(name) / POOLING_CONFIG_FILE)
+        name = str(settings.get(BASE_MODEL) or settings.get("encoder") or name)
+    return name
+
+
+def _settings_in(path: Path) -> Mapping[str, Any]:
+    """Return the settings of the training in a cotbert.json, empty if there are none."""
+    try:
+        found = read_object(path).get("settings") if path.is_file() else None
+    except (UserError, OSError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def data_of(folder: Path) -> dict[str, str]:
+    """Return the data of a training as the card of its model folder names them."""
+    path = folder / CARD_FILE
+    card = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    section = card.partition("\n## Data\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\w.*?) \| (.*) \|$", section, re.MULTILINE)
+    return dict(rows)
+
+
 def _front_matter(saved: SavedEncoder) -> str:
     tags = ["sentence-similarity", "feature-extraction", "cotbert"]
     if saved.is_portable:
@@ -125,8 +160,10 @@ def _front_matter(saved: SavedEncoder) -> str:
 
 
 def _began_as(saved: SavedEncoder) -> str:
-    """Return the encoder NAME that the training started from."""
-    return str((saved.pooling.settings or {}).get("encoder", saved.backbone.name))
+    """Return the encoder NAME that the first training started from."""
+    settings = saved.pooling.settings or {}
+    encoder = str(settings.get("encoder", saved.backbone.name))
+    return str(settings.get(BASE_MODEL) or first_encoder(encoder))
 
 
 def _introduction(saved: SavedEncoder) -> str:

@@ -9,10 +9,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import MODEL_FOLDER
+from cotbert_core.encoder.locations import MODEL_FOLDER, locate_encoder
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.markdown import code
+from cotbert_core.saving.model_card import data_of
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import MergeOptions
@@ -58,8 +59,10 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     encoders = [SentenceEncoder.from_pretrained(fetch_model(name)) for name in (first, second)]
     backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, weight)
     merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
+    data = data_of(Path(locate_encoder(encoders[1].backbone.name)))
+    metadata = TrainingMetadata(data, made=_made(options))
     with shown_warnings():
-        merged.save_pretrained(output, TrainingMetadata(made=_made(options)))
+        merged.save_pretrained(output, metadata)
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     result = {
         **vars(options),

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import yaml
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.saving.model_card import CARD_FILE, add_scores, base_model
+from cotbert_core.files import write_json
+from cotbert_core.methods.base import recorded
+from cotbert_core.saving.markdown import code
+from cotbert_core.saving.model_card import (
+    CARD_FILE,
+    add_scores,
+    base_model,
+    data_of,
+    first_encoder,
+)
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
+from cotbert_core.settings import TrainSettings
 
 SETTINGS = {
     "encoder": "bert-base-uncased",
@@ -73,6 +84,37 @@ def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
     assert base_model("all-MiniLM-L6-v2") == "sentence-transformers/all-MiniLM-L6-v2"
     assert base_model("someone/model.v2") == "someone/model.v2"
     assert base_model(str(tmp_path)) is base_model("runs/a/model") is None
+
+
+def test_a_second_training_names_the_encoder_of_the_first(bert_folder, tmp_path):
+    """Also when the folder that it began from is gone."""
+    began = "all-MiniLM-L6-v2"
+    for number in range(3):
+        settings = recorded(TrainSettings(encoder=began))
+        assert settings.get("base_model") == (None if number == 0 else "all-MiniLM-L6-v2")
+        encoder = SentenceEncoder.from_pretrained(bert_folder)
+        encoder.pooling = replace(encoder.pooling, method="cot-bert", settings=settings)
+        began = str(tmp_path / str(number))
+        encoder.save_pretrained(began, FACTS)
+        if number == 1:
+            shutil.rmtree(tmp_path / "0")
+        front, body = front_matter(tmp_path / str(number))
+        assert front["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+        assert "| encoder | sentence-transformers/all-MiniLM-L6-v2 |" in body
+    assert first_encoder("bert-base-uncased") == "bert-base-uncased"
+    write_json(tmp_path / "1" / "cotbert.json", {"settings": {"encoder": str(tmp_path / "1")}})
+    assert first_encoder(str(tmp_path / "1")) == str(tmp_path / "1")
+    (tmp_path / "1" / "cotbert.json").write_text("{")
+    assert first_encoder(str(tmp_path / "1")) == str(tmp_path / "1")
+
+
+def test_the_data_are_read_from_a_card(bert_folder, tmp_path):
+    facts = replace(FACTS, data={"source": code("a|b.txt, `c`"), "sentences": "1,234"})
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", facts)
+    assert data_of(tmp_path / "saved") == facts.data
+    assert data_of(tmp_path) == {}
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "unknown")
+    assert data_of(tmp_path / "unknown") == {}
 
 
 @pytest.mark.parametrize(

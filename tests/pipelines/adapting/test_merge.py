@@ -17,6 +17,7 @@ from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
+from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.adapting.merging import merge
 from pipelines.cli import main
@@ -43,7 +44,8 @@ def trained(tmp_path_factory, bert_folder):
     pooling = PoolingConfig("mask", template, full_stop=True, head="tanh", method="cot-bert")
     folder = tmp_path_factory.mktemp("runs") / "mine" / "model"
     head = TanhHead(backbone.model.config).eval()
-    SentenceEncoder(backbone, pooling, head).save_pretrained(folder)
+    data = TrainingMetadata({"source": "`tickets.csv`", "sentences": "1,234"})
+    SentenceEncoder(backbone, pooling, head).save_pretrained(folder, data)
     return str(folder)
 
 
@@ -66,6 +68,7 @@ def test_the_folder_is_the_second_s_with_averaged_weights(
     card = (tmp_path / "m" / "README.md").read_text()
     assert "0.75 of " in card
     assert "0.25 of `mine`" in card
+    assert "| source | `tickets.csv` |\n| sentences | 1,234 |" in card
     assert str(tmp_path) not in card
     from sentence_transformers import SentenceTransformer
 
