@@ -126,7 +126,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
         ),
         *changed_section(result),
         ("Candidates", html_page.table(trials_header(result), trial_rows(result)) + averaged),
-        (own.capitalize(), html_page.table(("", ""), list(documents.items()), "text")),
+        (own.capitalize(), html_page.table(("", ""), _own_rows(result), "text")),
         ("Settings", html_page.table(("setting", "value"), list(settings.items()), "text")),
     ]
     sentences_of = f"{result['sentences']:,} sentences"
@@ -137,6 +137,24 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     what = "tried on" if result["chosen"] == UNTOUCHED else "adapted to"
     note = f"{result['encoder']}, {what} {sentences_of}{took}."
     write_text(path, html_page.page("Adaptation", note, sections))
+
+
+def _own_rows(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the table of the user's documents or sentences: what was trained on and held out."""
+    found, own = result["documents"], own_text(result)
+    rows: list[tuple[str, Any]] = [
+        (_COUNTED[key].format(own=own), found[key]) for key in _COUNTED if key in found
+    ]
+    if own == DOCUMENTS:
+        kind, _, column = found["by"].partition(":")
+        rows.insert(
+            0, ("a document", f"the rows with the same {column}" if column else f"a {kind}")
+        )
+    if tested := result["models"][UNTOUCHED].get(FOUND_FIRST):  # none with labels alone
+        rows.append(("test queries", tested["queries"]))
+        if own == DOCUMENTS:
+            rows.append(("documents of the test queries", tested["documents"]))
+    return rows
 
 
 def changed_section(result: Mapping[str, Any]) -> list[html_page.Section]:
@@ -153,6 +171,12 @@ _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),
 )
+# The words for the counts of a corpus's manifest.
+_COUNTED = {
+    "documents": "{own} to train on",
+    "one_sentence": "of these with a single sentence",
+    "held_out": "held out",
+}
 _SEARCHED = {
     DOCUMENTS: "A sentence of each held-out document is searched among all held-out documents; "
     "none of them was trained on.",

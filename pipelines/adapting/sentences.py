@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cotbert_core.evaluation.bootstrap import LEAST_GROUPS
 from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from pipelines.adapting.choosing import MERGED, UNTOUCHED
 from pipelines.adapting.outcome import (
@@ -88,9 +87,9 @@ def _few_sentence(result: Mapping[str, Any]) -> list[str]:
     if tested["low"] is not None:
         return []
     return [
-        f"These scores are of only {tested['queries']:,} test queries, from fewer than "
-        f"{LEAST_GROUPS} held-out {own}: too few to tell one encoder from another, or from keyword "
-        "search."
+        f"These scores are of only {tested['queries']:,} test queries, from "
+        f"{tested['documents']} held-out {own}: too few to tell one encoder from "
+        "another, or from keyword search."
     ]
 
 
@@ -100,11 +99,14 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
     gap, unit = result["differences"][winner][measure], _UNITS[measure]
     share = " found first" if measure == FOUND_FIRST else " nearest to one of their label"
     more = own_text(result) if measure == FOUND_FIRST else LABELLED
+    tested = result["models"][winner][measure]
+    documents = tested.get("documents", tested[unit])  # labelled texts are of none
+    of_documents = f" of {documents:,} documents" if documents < tested[unit] else ""
     named = f"The {AVERAGE}" if winner == MERGED else winner
     return (
         f"{named} was the best by the dev {unit} "
         f"({dev[winner]:.1f} %{share}, {dev[UNTOUCHED]:.1f} by the untouched encoder), but the "
-        f"{result['models'][winner][measure][unit]:,} test {unit}, which can only confirm it, do "
+        f"{tested[unit]:,} test {unit}{of_documents}, which can only confirm it, do "
         f"not: {own:.1f} %, {first:.1f} by the untouched {result['encoder']}: {_gap(gap, 1)}. So "
         f"model/ is the untouched encoder. Try more {more}, which make surer scores, or more "
         "--steps."

@@ -180,9 +180,9 @@ def add_held_out(
 
     keywords: scores of keyword search. found: scores of the encoder.
     """
-    counts = {"queries": len(held_out), "targets": held_out.searched}
     documents = held_out.query_documents
     groups = len(np.unique(documents))
+    counts = {"queries": len(held_out), "documents": groups, "targets": held_out.searched}
 
     def add(name: str, score: str, values: np.ndarray, **more: float) -> None:
         entry = {score: 100 * float(values.mean()), **counts, **more}

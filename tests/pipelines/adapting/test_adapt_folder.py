@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -188,7 +189,7 @@ def test_pretraining_has_the_batches_of_the_candidates(tmp_path, options, monkey
 @pytest.mark.parametrize(("seconds", "shown"), [(61.0, " in 1:01."), (None, ".")])
 def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, options, seconds, shown):
     result = {"encoder": "MiniLM", "chosen": "untouched", "winner": "untouched", "sentences": 3}
-    entry = {"found_first": 1.0, "low": 0.5}
+    entry = {"found_first": 1.0, "low": 0.5, "queries": 2, "documents": 1}
     result |= {"changed_queries": None, "models": {"untouched": {"held-out": entry}}}
     result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
     result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
@@ -198,4 +199,16 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     assert f"tried on 3 sentences{shown}" in page, "the untouched encoder is handed back"
     assert "merged: the average of the best candidate" in page
     assert "<td>documents</td><td>none</td>" in page
+    cells = page.partition("<h2>Sentences</h2>")[2].partition("</table>")[0]
+    assert re.findall(r"<td>(.*?)</td>", cells) == [
+        *("held out", "3", "test queries", "2"),
+    ]
+    found = {"by": "column:topic", "documents": 9, "one_sentence": 2, "held_out": 3}
+    write_adapt_report(tmp_path / "report.html", {**result, "documents": found}, options)
+    cells = (tmp_path / "report.html").read_text().partition("<h2>Documents</h2>")[2]
+    assert re.findall(r"<td>(.*?)</td>", cells.partition("</table>")[0]) == [
+        *("a document", "the rows with the same topic", "documents to train on", "9"),
+        *("of these with a single sentence", "2", "held out", "3"),
+        *("test queries", "2", "documents of the test queries", "1"),
+    ]
     assert '<p class="note">Note: 2 of 3 rows are long.</p>' in page

@@ -39,7 +39,7 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
 def scores(found, mrr, weight=0.3):
     both = {"found_first": 60.2, "keyword_weight": weight}
     return {
-        "held-out": {"found_first": found, "low": found - 9.0, "queries": 10},
+        "held-out": {"found_first": found, "low": found - 9.0, "queries": 10, "documents": 10},
         "held-out-mrr10": {"mrr10": mrr},
         "held-out-with-keywords": both,
         "held-out-passages-with-keywords": {**both, "keyword_weight": 0.7},
@@ -237,11 +237,11 @@ def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
 
 def test_scores_of_very_few_documents_are_said_to_tell_nothing():
     made = result(UNTOUCHED)
-    made["models"][UNTOUCHED]["held-out"] |= {"low": None, "queries": 6}
+    made["models"][UNTOUCHED]["held-out"] |= {"low": None, "queries": 6, "documents": 3}
     assert sentences(made)[:-1] == sentences(result(UNTOUCHED))
     assert sentences(made)[-1] == (
-        "These scores are of only 6 test queries, from fewer than 6 held-out documents: too few to "
-        "tell one encoder from another, or from keyword search."
+        "These scores are of only 6 test queries, from 3 held-out documents: too few to tell "
+        "one encoder from another, or from keyword search."
     )
 
 
@@ -251,6 +251,9 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
         "denosent-rest was the best by the dev queries (57.2 % found first, 51.0"
     )
     assert "the 10 test queries, which can only confirm it, do not: 41.0 %, 51.0 by" in only
+    few = result(UNTOUCHED, gap=-10.0, low=-30.0, winner="denosent-rest")
+    few["models"]["denosent-rest"]["held-out"]["documents"] = 7
+    assert "the 10 test queries of 7 documents, which can only confirm it" in sentences(few)[0]
     gap = "-10.0 (95 % interval -30.0 to +9.0): this may be chance. So model/ is the untouched"
     assert gap in only
     made = result(UNTOUCHED, winner="merged")

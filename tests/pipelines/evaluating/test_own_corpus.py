@@ -39,7 +39,7 @@ def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
     found = score_held_out(encoder.functions("fp32"), read_held_out(corpus, "test"))
     ends = interval(resampled_mean(found.found, 1000, seed_of("held-out")))
     entry = {"found_first": found.found_first, "low": ends.low, "high": ends.high}
-    assert result["held-out"] == {**entry, "queries": 12, "targets": 24}
+    assert result["held-out"] == {**entry, "queries": 12, "documents": 12, "targets": 24}
     assert result["held-out-mrr10"]["mrr10"] == found.mrr10 > found.found_first
     assert ends.low < found.found_first < ends.high
     assert not [name for name in result if name.startswith("pairs-")], "they were not asked for"
