@@ -30,6 +30,7 @@ from benchmarks.study.entries import (
     Group,
 )
 from benchmarks.study.rates import SEED, best_rate, rate_name, rates_of, recipes_that_try
+from benchmarks.study.sick_triples import write_triples
 from cotbert_core.files import write_text
 from pipelines.cli import main
 
@@ -114,8 +115,15 @@ class Command:
 
 def run(study: Study) -> None:
     """Run all commands that have not finished."""
+    triples = _triples_file(study)
+    if any(group.corpus == TRIPLES for group in study.chosen()) and not triples.is_file():
+        write_triples(study.senteval, triples)
     for command in commands(study):
         command.run()
+
+
+def _triples_file(study: Study) -> Path:
+    return study.output / "triples.csv"
 
 
 def commands(study: Study) -> Iterator[Command]:
@@ -139,7 +147,7 @@ def _corpora(study: Study) -> Iterator[Command]:
             *("--input", *map(str, study.documents), *clean, "--documents", "row"),
             *("--split", "en", "--clean", "markup", "--hold-out", HELD_OUT[DOCUMENTS]),
         ),
-        TRIPLES: ("--input", f"sick:{study.senteval / 'SICK'}"),
+        TRIPLES: ("--input", str(_triples_file(study)), "--triples"),
     }
     for name in sorted(wanted):
         folder = study.output / name

@@ -55,8 +55,8 @@ JOB_FOLDER = replace(
 )
 INPUTS = Option(
     "read text from files (.txt .md .rst .csv .tsv .jsonl, also as .gz or .zst, and .parquet), "
-    "folders, globs, s3:// and gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples "
-    "in SICK_train.txt) or hf:NAME[:CONFIG][:SPLIT]",
+    "folders, globs, s3:// and gs:// addresses of these, docstrings:PACKAGE,... or "
+    "hf:NAME[:CONFIG][:SPLIT]",
     "PATH",
     group=INPUT,
     flag="--input",

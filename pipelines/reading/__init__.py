@@ -1,1 +1,1 @@
-"""Read texts from local files, buckets, docstrings, SICK and data sets of the hub."""
+"""Read texts from local files, buckets, docstrings and data sets of the hub."""

@@ -128,8 +128,7 @@ def _check_writing(name: str, column: str, found: Sequence[str]) -> None:
 
 # The options of reading that concern some formats alone.
 _CONCERNS = {
-    # --triples names those of SICK too.
-    "text_column": WITH_COLUMNS | {"sick"},
+    "text_column": WITH_COLUMNS,
     "delimiter": set(DELIMITERS),
     "encoding": OF_TEXT,
 }

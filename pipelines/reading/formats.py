@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading import docstrings, hub_datasets, locations
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ FORMATS = {
     "jsonl": Format((".jsonl", ".ndjson"), of_text=True, of_lines=True, has_columns=True),
     "parquet": Format((".parquet",), has_columns=True),
     "docstrings": Format(prefix=docstrings.PREFIX),
-    "sick": Format(prefix=sick.PREFIX),
     "hub": Format(prefix=hub_datasets.PREFIX, has_columns=True),
 }
 OF_TEXT = {kind for kind, one in FORMATS.items() if one.of_text}

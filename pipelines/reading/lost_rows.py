@@ -27,13 +27,10 @@ MOST_FILES = 5
 LINES_BEFORE = 100_000
 # Reasons with a warning even for a single row.
 _ALWAYS = ("invalid_utf8", "invalid_encoding", "unclosed_quote")
-# Reasons without a warning: any text file has empty lines, cleaning may empty others, and SICK has
-# sentences without partners.
+# Reasons without a warning: any text file has empty lines, and cleaning may empty others.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "emptied_by_cleaning",
-    "no_entailment",
-    "no_contradiction",
 }
 # Prefixes of count keys: the number of rows lost for a reason, and the first one (counted from 1).
 LOST, FIRST = "lost.", "first."

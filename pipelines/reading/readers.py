@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core.errors import ReadError, UserError, first_line
-from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
+from pipelines.reading import arrow_readers, docstrings, pieces, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, ShortRow, Unusable
 from pipelines.reading.documents import document_id, has_no_value, is_tagged
 from pipelines.reading.formats import OF_TEXT
@@ -203,11 +203,6 @@ def _read_docstrings(shard: Shard, plan: ReadPlan) -> RawRows:
             copy += 1
 
 
-def _read_sick(shard: Shard, plan: ReadPlan) -> RawRows:
-    for row in sick.triples(sick.train_file(shard.path)):
-        yield None, Unusable(row) if isinstance(row, str) else row
-
-
 _READERS: dict[str, Callable[[Shard, ReadPlan], RawRows]] = {
     "txt": text_readers.read_txt,
     "csv": text_readers.read_delimited,
@@ -215,6 +210,5 @@ _READERS: dict[str, Callable[[Shard, ReadPlan], RawRows]] = {
     "jsonl": text_readers.read_jsonl,
     "parquet": arrow_readers.read_parquet,
     "docstrings": _read_docstrings,
-    "sick": _read_sick,
     "hub": arrow_readers.read_hub,
 }

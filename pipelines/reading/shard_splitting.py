@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading import docstrings, hub_datasets, locations
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.columns import (
     COLUMN_OPTIONS,
@@ -46,17 +46,14 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     for column, option, kinds in (
         (next(iter(plan.keep), None), plan.keep_option, WITH_COLUMNS),
         (plan.id_column, ID_OPTION, WITH_COLUMNS),
-        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITH_COLUMNS | {"sick"}),
+        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITH_COLUMNS),
     ):
         if column and kind not in kinds:
             raise UserError(
                 f"input {name!r} has no columns and so no {column!r} for {option}: give csv, tsv, "
                 "jsonl or parquet"
             )
-    if kind == "sick":
-        sick.check(name)
-        yield Shard(name, kind, first_row=first_row)
-    elif kind == "docstrings":
+    if kind == "docstrings":
         yield from _docstring_shards(name, first_row)
     elif kind == "hub":
         yield from _hub_shards(name, first_row, plan)

@@ -1,4 +1,4 @@
-"""Find the text that a job reads (files, docstrings, SICK, data sets) and split it into shards.
+"""Find the text that a job reads (files, docstrings, data sets) and split it into shards.
 
 A row has one text and up to two paired texts (augmented, negative), each in its own column, named
 as in cotbert_core.training.batches. `plan` raises user errors (a missing path or column, a
@@ -15,8 +15,7 @@ from itertools import islice
 import pyarrow as pa
 
 from cotbert_core.errors import UserError
-from cotbert_core.training.batches import COLUMNS
-from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations, sick
+from pipelines.reading import columns, docstrings, file_shards, hub_datasets, locations
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.documents import COLUMN, FILE
@@ -57,7 +56,6 @@ def plan(
     if documents and documents.startswith(COLUMN):
         keep = (documents.removeprefix(COLUMN), *keep)
         keep_option = "--documents column:NAME"
-    paired_columns = _with_sick(files, tuple(paired_columns))
     known, delimiter = named_encoding(encoding), named_delimiter(delimiter)
     made = ReadPlan(
         [],
@@ -65,7 +63,7 @@ def plan(
         ignored,
         tuple(dict.fromkeys(name.strip() for name in text_column.split(","))),
         id_column,
-        paired_columns,
+        tuple(paired_columns),
         tuple(keep),
         known,
         delimiter,
@@ -136,20 +134,15 @@ def stamps(plan: ReadPlan) -> dict[str, list[int]]:
 
 
 def _stamp(name: str, files: Sequence[str]) -> list[int]:
-    paths = [str(sick.train_file(name))] if name.startswith(sick.PREFIX) else files or [name]
-    found = [locations.stamp(path) for path in dict.fromkeys(paths)]
+    found = [locations.stamp(path) for path in dict.fromkeys(files or [name])]
     return [sum(size for size, _ in found), max((time for _, time in found), default=0)]
 
 
 def are_triples(
     inputs: Sequence[str], encoding: str | None = None, delimiter: str | None = None
 ) -> bool:
-    """Return whether all inputs are csv or tsv files with the columns TRIPLES and no column `text`.
-
-    They may be mixed with SICK, which always gives triples.
-    """
-    files = [name for name in find_files(inputs)[0] if not name.startswith(sick.PREFIX)]
-    return bool(files) and all(_has_triples(name, encoding, delimiter) for name in files)
+    """Return whether all inputs are csv or tsv files with the columns TRIPLES, without `text`."""
+    return all(_has_triples(name, encoding, delimiter) for name in find_files(inputs)[0])
 
 
 def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool:
@@ -188,23 +181,8 @@ def _as_given(inputs: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns of the paired texts, which SICK has without an option."""
-    from_sick = [name for name in files if name.startswith(sick.PREFIX)]
-    if not from_sick or len(paired_columns) == len(COLUMNS):
-        return paired_columns
-    if paired_columns or len(from_sick) < len(files):
-        raise UserError(
-            f"input {from_sick[0]!r} gives triples, so all other input must too: give both "
-            "--augmented-column and --negative-column of the other files, or prepare it separately"
-        )
-    return TRIPLES[1:]
-
-
 def _expand(item: str) -> tuple[list[str], list[str]]:
     """Return the readable files of a path, folder or glob, and those of unknown format."""
-    if item.startswith(sick.PREFIX):
-        return [sick.PREFIX + str(sick.train_file(item).parent)], []
     if item.startswith(hub_datasets.PREFIX):
         return [hub_datasets.absolute(item)], []
     if item.startswith(docstrings.PREFIX):

@@ -163,7 +163,7 @@ def require_texts(
         options = " and ".join(f"--{name}-column" for name in first)
         raise UserError(
             f"corpus {corpus!r} has no column '{missing[0]}_text', which method {method!r} needs: "
-            f"prepare it with {options}, with --triples or from `sick:DIR`"
+            f"prepare it with {options}, or with --triples"
         )
 
 

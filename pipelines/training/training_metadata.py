@@ -56,7 +56,7 @@ def published(name: str) -> str:
     """Return an input without this machine's folders, and an address without user and options."""
     name = without_credentials(name)
     kind, colon, rest = name.partition(":")
-    if not colon or "/" in kind or kind in ("file", "sick"):
+    if not colon or "/" in kind or kind == "file":
         return Path(name.split("?")[0]).name
     return f"{kind}:{rest.split('?')[0]}"
 

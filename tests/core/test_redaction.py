@@ -46,7 +46,7 @@ KEPT = (
     "s3://bucket/folder@2024/part-*.parquet?region=eu&scheme=http",
     'The sentence of "[X]" means [MASK] .',
     "--set tokenizer=x method.layers=3 key=4: unknown",
-    "docstrings:numpy,torch hf:NAME:CONFIG sick:/data@home/SICK",
+    "docstrings:numpy,torch hf:NAME:CONFIG /data@home/SICK",
     "write to a:b@c.d, the bearer of bad news",
 )
 

@@ -190,17 +190,6 @@ def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, cap
     assert options_of(first.path) == ["sent0", "sent1", "hard_neg"]
 
 
-def test_sick_is_prepared_again_when_its_file_changes(tmp_path, prepared, bert_folder):
-    path = tmp_path / "SICK_train.txt"
-    path.write_text("sentence_A\tsentence_B\tentailment_judgment\n")
-    for _ in range(2):
-        open_or_prepare(f"sick:{tmp_path}", bert_folder, 16)
-    assert len(prepared) == 1
-    os.utime(path, (1, 1))
-    open_or_prepare(f"sick:{tmp_path}", bert_folder, 16)
-    assert len(prepared) == 2
-
-
 def test_a_folder_may_be_raw_text_but_the_parts_of_a_corpus_are_none(
     tmp_path, prepared, bert_folder
 ):

@@ -117,9 +117,9 @@ def test_a_batch_holds_each_row_with_its_paired_texts(tmp_path, columns):
 @pytest.mark.parametrize(
     ("there", "needed", "options"),
     [
-        ((), ("augmented",), "--augmented-column, with --triples or from `sick:DIR`$"),
+        ((), ("augmented",), "--augmented-column, or with --triples$"),
         (("augmented",), ("augmented", "negative"),
-         "--augmented-column and --negative-column, with --triples or from `sick:DIR`$"),
+         "--augmented-column and --negative-column, or with --triples$"),
     ],
 )  # fmt: skip
 def test_a_corpus_without_paired_texts_says_what_is_needed(there, needed, options):
@@ -181,7 +181,7 @@ def test_a_prepared_corpus_is_input_again(tmp_path, made):
     assert rows_of(again.path).equals(rows_of(first.path))
 
 
-def test_sick_and_triples_by_command(tmp_path, bert_folder, made, capsys):
+def test_triples_by_command(tmp_path, bert_folder, made, capsys):
     path = write(tmp_path / "a.csv", ROWS)
     for name, words, told in (("named", ["--triples"], 0), ("known", [], 1)):
         assert run_prepare(tmp_path / name, bert_folder, "--input", path, *words) == 0
@@ -191,14 +191,6 @@ def test_sick_and_triples_by_command(tmp_path, bert_folder, made, capsys):
     named, known = Corpus.open("named"), Corpus.open("known")
     assert named.digest == known.digest
     assert named.manifest["source"]["negative_column"] == "hard_neg"
-    # One triple, and two sentences that have none. A strict job stops at unreadable rows alone.
-    (tmp_path / "SICK").mkdir()
-    lines = ["sentence_A\tsentence_B\tentailment_judgment", "Two dogs\tdogs\tENTAILMENT"]
-    lines.append("oil\tTwo dogs\tCONTRADICTION")
-    (tmp_path / "SICK" / "SICK_train.txt").write_text("\n".join(lines))
-    manifest = made("sick:SICK", path, name="sick", on_invalid="fail", **TRIPLE_OPTIONS).manifest
-    assert manifest["dropped"]["no_entailment"] == 2
-    assert manifest["rows"] == named.manifest["rows"] + 1
     (tmp_path / "b.csv").write_bytes(b"sent0,sent1,hard_neg\na,caf\xe9,c\n")
     with pytest.raises(UserError, match=r"cannot be read \(1 augmented_invalid_utf8\)"):
         made("b.csv", name="bad", on_invalid="fail", **TRIPLE_OPTIONS)

@@ -17,7 +17,6 @@ from pipelines.training.training_metadata import published, training_metadata
         ("wiki.txt", "wiki.txt"),
         ("/home/someone/2026T10:00/wiki.txt", "wiki.txt"),
         ("file:///home/someone/wiki.txt", "wiki.txt"),
-        ("sick:/data/SICK", "SICK"),
         ("docstrings:numpy,torch", "docstrings:numpy,torch"),
         ("hf:NAME:CONFIG", "hf:NAME:CONFIG"),
         ("s3://bucket/a/*.txt?region=eu&key=mine", "s3://bucket/a/*.txt"),
