@@ -190,9 +190,10 @@ def as_text(value: Any) -> str | None:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_embeddings(folder: Path | str) -> tuple[np.ndarray, np.ndarray]:
     """Return the (N,) ids (int64, or objects for text) and the (N, D) vectors of a folder; int8 is
     converted to float32."""
+    folder = Path(folder)
     scale = read_json(folder / MANIFEST_FILE).get("scale")
     columns = [ID_COLUMN, VECTOR_COLUMN, *([SCALE_COLUMN] if scale == EACH_ROW else [])]
     tables = [pq.ParquetFile(part).read(columns=columns) for part in part_files(folder)]

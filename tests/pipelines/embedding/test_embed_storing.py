@@ -73,7 +73,7 @@ def test_a_part_has_its_columns_and_says_how_to_read_them(tmp_path, dtype):
     assert table.schema == pa.schema(columns)
     assert json.loads(table.schema.metadata[METADATA_KEY.encode()]) == facts
     assert table["label"].to_pylist()[47:] == ["a", None, '{"b": "ü"}']
-    ids, vectors = read_embeddings(tmp_path)
+    ids, vectors = read_embeddings(str(tmp_path))
     assert ids.tolist() == list(range(50))
     assert vectors.dtype == (np.float16 if dtype == "float16" else np.float32)
     np.testing.assert_allclose(vectors, VECTORS, atol={"float32": 0}.get(dtype, 0.1))
