@@ -11,6 +11,8 @@ from typing import Any
 
 from cotbert_core.encoder.locations import MODEL_FOLDER, locate_encoder
 from cotbert_core.encoder.merging import merge_backbones
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.prompts import prompt_of_template
 from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.markdown import code
 from cotbert_core.saving.model_card import data_of
@@ -19,7 +21,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import MergeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.runtime.progress import shown_warnings
+from pipelines.runtime.progress import say, shown_warnings
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.training_metadata import made_now
@@ -61,6 +63,8 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
     data = data_of(Path(locate_encoder(encoders[1].backbone.name)))
     metadata = TrainingMetadata(data, made=_made(options))
+    if note := _prompts_note(options, *(encoder.pooling for encoder in encoders)):
+        say(note)
     with shown_warnings():
         merged.save_pretrained(output, metadata)
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
@@ -73,6 +77,26 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     }
     write_json(output / RESULT_FILE, result)
     return result
+
+
+def _prompts_note(options: MergeOptions, first: PoolingConfig, second: PoolingConfig) -> str | None:
+    """Return a note if the encoders expect different prompts, of which the average has B's."""
+    before, after = _prompts(first), _prompts(second)
+    if before is None or after is None or before == after:
+        return None
+    return (
+        f"note: {options.first!r} expects {before[0]!r} before texts and {before[1]!r} before "
+        f"queries, {options.second!r} expects {after[0]!r} and {after[1]!r}: the average has the "
+        "prompts of the second"
+    )
+
+
+def _prompts(pooling: PoolingConfig) -> tuple[str, str] | None:
+    """Return the prompts before texts and queries, '' for none; None if a mask is read instead."""
+    if pooling.template is not None and pooling.template.stages:
+        return None
+    text = "" if pooling.template is None else prompt_of_template(pooling.template)
+    return text, text if pooling.query is None else prompt_of_template(pooling.query)
 
 
 def _made(options: MergeOptions) -> dict[str, str]:

@@ -16,6 +16,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.prompts import prompt_template
 from cotbert_core.errors import UserError
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.template_texts import resolve_template
@@ -82,6 +83,24 @@ def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained,
         warnings.simplefilter("error")
         assert merge(str(tmp_path / "m"), trained, 0.5, tmp_path / "again")["dimension"] == 32
     assert "warning" not in capsys.readouterr().err
+
+
+def test_different_prompts_are_noted(tmp_path, bert_folder, trained, capsys):
+    backbone = load_backbone(bert_folder)
+    text, query, other = map(prompt_template, ("a: ", "q: ", "find: "))
+    for name, prompts in {"e5": (text, query), "bge": (None, other)}.items():
+        pooling = PoolingConfig("mean", prompts[0], query=prompts[1])
+        SentenceEncoder(backbone, pooling).save_pretrained(tmp_path / name)
+    e5, bge = str(tmp_path / "e5"), str(tmp_path / "bge")
+    capsys.readouterr()
+    merge(e5, bge, 0.5, tmp_path / "m")
+    assert (
+        f"note: {e5!r} expects 'a: ' before texts and 'q: ' before queries, {bge!r} expects '' and "
+        "'find: ': the average has the prompts of the second\n"
+    ) in capsys.readouterr().err
+    merge(e5, str(shutil.copytree(e5, tmp_path / "copy")), 0.5, tmp_path / "same")
+    merge(e5, trained, 0.5, tmp_path / "masked")  # which is read at a mask, without prompts
+    assert "note" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
