@@ -189,9 +189,11 @@ def unused_prompts(name: str) -> str | None:
         return None
     listed = ", ".join(f"{key} {text!r}" for key, text in others.items())
     how = "no prompt" if default is None else f"its default prompt {prompts[default]!r}"
+    # Commands that train have no --template: they read an encoder as its folder says.
     return (
-        f"note: texts are read with {how}, and the encoder names others: {listed}; choose one with "
-        f"--template {next(iter(others.values())) + Template.slot!r}"
+        f"note: texts are read with {how}, and the encoder names others: {listed}; to read them "
+        "with one, make it the folder's default prompt ('Prompts' in docs/models.md), or give "
+        f"--template {next(iter(others.values())) + Template.slot!r} to a command that has it"
     )
 
 

@@ -262,7 +262,8 @@ def test_prompts_that_are_no_default_are_named_to_the_user(prompted):
     note = unused_prompts(prompted("query"))
     assert note is not None
     assert note.startswith("note: texts are read with its default prompt 'query: ', and")
-    assert note.endswith('document "it\'s a man: "; choose one with --template "it\'s a man: [X]"')
+    assert "others: document \"it's a man: \"; to read them with one, make it the folder's" in note
+    assert note.endswith('or give --template "it\'s a man: [X]" to a command that has it')
     assert unused_prompts(prompted("query", {"query": "query: ", "document": ""}, name="b")) is None
     assert unused_prompts(prompted(None, {"query": "query: "}, name="d")) is None
     assert unused_prompts(prompted(None, {}, name="c")) is None
