@@ -35,6 +35,8 @@ class Answer:
 def read_answer(body: str) -> Answer:
     """Return the text and the numbers of tokens in a response's body."""
     values = _object(body)
+    if values is None:  # such as the page of a proxy, or an answer that was cut off on its way
+        return Answer(None, "an answer that is not a JSON object")
     usage = values.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     text, finish = _first_choice(values)
@@ -49,18 +51,18 @@ def read_answer(body: str) -> Answer:
     )
 
 
-def _object(body: str) -> dict[str, Any]:
-    """Return the JSON object in a body; an empty one if there is none."""
+def _object(body: str) -> dict[str, Any] | None:
+    """Return the JSON object in a body; None if there is none."""
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def error_message(body: str) -> str:
     """Return the beginning of an error's message, as OpenAI's API gives it; "" if there is none."""
-    error = _object(body).get("error")
+    error = (_object(body) or {}).get("error")
     message = error.get("message") if isinstance(error, dict) else error
     return " ".join(message.split())[:200] if isinstance(message, str) else ""
 

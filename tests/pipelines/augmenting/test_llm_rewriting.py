@@ -11,6 +11,7 @@ from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 
 from cotbert_core.errors import UserError
 from pipelines.augmenting import chat_endpoint
+from pipelines.augmenting.chat_answers import Answer, read_answer
 from pipelines.augmenting.chat_endpoint import (
     ChatEndpoint,
     RateLimiter,
@@ -156,6 +157,19 @@ def test_a_bad_answer_is_asked_for_again(bad):
     assert reason is None
     assert found == {n: Rewrite(n, paraphrase(t), "", False, *tokens) for n, t in texts.items()}
     assert len(server.asked) == 18
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("<html>Log in</html>", "an answer that is not a JSON object"),
+        ('{"choices": [{"mess', "an answer that is not a JSON object"),
+        ("[1]", "an answer that is not a JSON object"),
+        ('{"choices": []}', "an answer without a text"),
+    ],
+)
+def test_the_reason_says_whether_an_answer_is_json(body, reason):
+    assert read_answer(body) == Answer(None, reason)
 
 
 def ended_early(finish, *sentences):
