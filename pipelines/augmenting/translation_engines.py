@@ -13,7 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError, require_packages
+from cotbert_core.errors import UserError, first_line, require_packages
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
 from pipelines.augmenting.options import BackTranslation, EngineName, TranslationPrecision
 from pipelines.storage.paths import cache_folder
@@ -66,7 +66,6 @@ class TransformersEngine:
 
     def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
         import torch
-        from transformers import MarianMTModel
         from transformers.utils import logging
 
         from cotbert_core.encoder.threads import set_threads
@@ -81,10 +80,7 @@ class TransformersEngine:
                 "precision is float16, for GPUs, and this worker's torch finds no GPU: "
                 "install torch with CUDA on every node, or give --precision float32"
             )
-        model_class: Any = MarianMTModel
-        self._model = model_class.from_pretrained(
-            model.folder, dtype=getattr(torch, options.precision), local_files_only=True
-        )
+        self._model = load_weights(model, getattr(torch, options.precision))
         self._model = self._model.to(self._device).eval()
         # A length in the model's generation config would override the given one.
         self._model.generation_config.max_length = None
@@ -158,14 +154,42 @@ class CTranslate2Engine:
 Engine = TransformersEngine | CTranslate2Engine
 
 
+def load_weights(model: MarianModel, dtype: Any) -> Any:
+    """Return the transformers model; UserError if its weights cannot be read or are incomplete.
+
+    transformers would give random values to weights that the file lacks, such as a whole decoder.
+    """
+    from transformers import MarianMTModel
+
+    model_class: Any = MarianMTModel
+    try:
+        loaded, found = model_class.from_pretrained(
+            model.folder, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # a broken file can raise errors of many types
+        raise UserError(
+            f"the weights of {model.name!r} cannot be read ({first_line(error)}): copy the folder "
+            "again"
+        ) from None
+    # The bias of the output is zero in a file without it.
+    if missing := sorted(key for key in found["missing_keys"] if key.startswith("model.")):
+        raise UserError(
+            f"the weights of {model.name!r} lack {missing[0]!r} and {len(missing) - 1} more: give "
+            "a complete Marian folder"
+        )
+    return loaded
+
+
 def converted(model: MarianModel, precision: str) -> Path:
     """Return the model's CTranslate2 folder, converted once into this machine's cache folder."""
     version = metadata.version("ctranslate2").split(".")[0]
     made = cache_folder() / "ctranslate2" / f"{model.digest}-{precision}-{version}"
     if (made / "model.bin").is_file():
         return made
+    import torch
     from ctranslate2.converters import TransformersConverter
 
+    load_weights(model, torch.float32)  # the converter does not say which weights are missing
     partial = made.with_name(f"{made.name}.{os.getpid()}.partial")
     made.parent.mkdir(parents=True, exist_ok=True)
     try:

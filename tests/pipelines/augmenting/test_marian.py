@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_marian
+from safetensors.torch import load_file, save_file
 
 from cotbert_core.errors import UserError
 from pipelines.augmenting.back_translation import BackTranslator, plan_translation
@@ -175,6 +176,24 @@ def test_models_that_cannot_work_are_refused(tiny_models, tmp_path, monkeypatch)
     (folder / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(UserError, match="is a model of type 'bert': give a Marian model"):
         find_marian(str(folder), "f")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_incomplete_weights_are_refused(tiny_models, own_cache, tmp_path, engine):
+    """transformers gives random values to missing weights, which would translate to nonsense."""
+    folder = shutil.copytree(tiny_models[0], tmp_path / "m")
+    file = folder / "model.safetensors"
+    kept = {key: value for key, value in load_file(file).items() if ".decoder." not in key}
+    save_file(kept, file, metadata={"format": "pt"})
+    options = BackTranslation(str(folder), tiny_models[1], engine=engine, precision="float32")
+    lack = r"the weights of '.*/m' lack 'model\.decoder\.layers\.0\.\S+' and \d+ more: give a"
+    with pytest.raises(UserError, match=lack):
+        rewritten(options)
+    with file.open("r+b") as opened:
+        opened.truncate(500)
+    with pytest.raises(UserError, match=r"the weights of '.*/m' cannot be read \(.+\): copy the"):
+        rewritten(options)
+    assert not list(own_cache.rglob("model.bin"))
 
 
 def test_engines_that_cannot_work_are_refused(monkeypatch):
