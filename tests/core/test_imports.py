@@ -13,10 +13,9 @@ from cotbert_core.imports import first_import
 
 @pytest.fixture
 def collecting() -> Iterator[None]:
-    """Collect garbage, as a command does, and not, as the tests do, afterwards."""
-    gc.enable()
+    """Collect garbage afterwards, as before: one test stops it."""
     yield
-    gc.disable()
+    gc.enable()
 
 
 @pytest.mark.usefixtures("collecting")
