@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -18,6 +19,8 @@ PACKAGES = ("cotbert_core", "pipelines", "tune_spaces", "cluster")
 MOST_LOOSE = {"cotbert_core": 8, "pipelines": 2}
 
 
+# Read in the first test: at import each worker of pytest-xdist took 0.4 s.
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the packages by its full name; a package's is its __init__.py."""
     found = {}
@@ -39,6 +42,22 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_bytes()) for name, path in modules().items()}
+
+
+@cache
+def names_in() -> dict[str, set[str]]:
+    """What each module imports, by its full name."""
+    return {name: imported(tree) for name, tree in trees().items()}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    return {name: imports_of(name) for name in modules()}
+
+
 def of(package: str, name: str) -> bool:
     """Return whether a name is the package's or of a part of it."""
     return f"{name}.".startswith(f"{package}.")
@@ -46,8 +65,8 @@ def of(package: str, name: str) -> bool:
 
 def imports_of(name: str) -> set[str]:
     """What a module imports; not a package whose own modules are what is taken from it."""
-    found = (NAMES[name] & set(MODULES)) - {name}
-    packages = {o for o in found if MODULES[o].name == "__init__.py"}
+    found = (names_in()[name] & set(modules())) - {name}
+    packages = {o for o in found if modules()[o].name == "__init__.py"}
     return found - {p for p in packages if any(of(p, o) and o != p for o in found)}
 
 
@@ -61,10 +80,6 @@ LIGHT = (
     "from pipelines.options.declare import declared; "
     "[list(declared(one.options)) for one in COMMANDS.values()]"
 )
-MODULES = modules()
-TREES = {name: ast.parse(path.read_bytes()) for name, path in MODULES.items()}
-NAMES = {name: imported(tree) for name, tree in TREES.items()}
-IMPORTS = {name: imports_of(name) for name in MODULES}
 
 
 def subpackage(module: str) -> str:
@@ -79,7 +94,7 @@ def check_order(graph: dict[str, set[str]]) -> None:
 
 def subpackages() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
-    for name, others in IMPORTS.items():
+    for name, others in imports().items():
         if name in PACKAGES:  # a package's __init__ imports lazily
             continue
         seen = {subpackage(other) for other in others if other not in PACKAGES}
@@ -92,13 +107,13 @@ def test_the_walk_sees_imports_of_all_kinds():
     assert imported(ast.parse(source)) == {
         *("cotbert_core.files", "pipelines.runtime", "pipelines.runtime.progress")
     }
-    assert len(MODULES) > 200
+    assert len(modules()) > 200
 
 
 def test_no_files_import_each_other_in_a_circle():
-    check_order(IMPORTS)
+    check_order(imports())
     with pytest.raises(CycleError):
-        check_order({**IMPORTS, "cotbert_core.errors": {"pipelines.cli"}})
+        check_order({**imports(), "cotbert_core.errors": {"pipelines.cli"}})
 
 
 def test_subpackages_import_one_way():
@@ -139,22 +154,22 @@ def test_modules_lie_in_subpackages(package):
     ],
 )
 def test_a_package_never_imports_those_above_it(package, never):
-    used = {other: name for name in NAMES for other in NAMES[name] if of(package, name)}
+    used = {other: name for name in names_in() for other in names_in()[name] if of(package, name)}
     assert {used[o]: o for o in used if any(of(n, o) for n in never)} == {}
 
 
 def test_a_cluster_knows_commands_and_no_mathematics():
-    names = {o for name, others in NAMES.items() if of("cluster", name) for o in others}
+    names = {o for name, others in names_in().items() if of("cluster", name) for o in others}
     others = {n.split(".")[0] for n in names} - {*sys.stdlib_module_names, *PACKAGES}
     assert others == {"ray"}
     assert {n for n in names if of("ray", n) and n.islower()} - {"ray"} == {"ray.job_submission"}
-    assert {n for n in names & set(MODULES) if of("cotbert_core", n)} - {"cotbert_core"} == {
+    assert {n for n in names & set(modules()) if of("cotbert_core", n)} - {"cotbert_core"} == {
         *("cotbert_core.errors", "cotbert_core.files", "cotbert_core.messages.redaction"),
     }
 
 
 def test_only_two_commands_know_the_cluster():
-    users = {name for name in NAMES if any(of("cluster", o) for o in NAMES[name])}
+    users = {name for name in names_in() if any(of("cluster", o) for o in names_in()[name])}
     users = {name for name in users if of("pipelines", name)}
     assert users == {"pipelines.commands.cluster", "pipelines.commands.submit"}
 
@@ -163,8 +178,8 @@ def test_nothing_is_printed_beside_the_doors():
     """say and print_output escape control characters and hide passwords."""
     calls = {
         (name, ast.unparse(node.func))
-        for name in TREES
-        for node in ast.walk(TREES[name])
+        for name in trees()
+        for node in ast.walk(trees()[name])
         if isinstance(node, ast.Call)
     }
     printing = ("print", "sys.stdout.write", "sys.stderr.write")
