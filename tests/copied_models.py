@@ -7,6 +7,7 @@ numbers is copied where torch would draw the same ones, which it has then drawn.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,8 +22,11 @@ class Snapshot:
     """An object as a pickle, and its tensors: 7 times as fast as deepcopy."""
 
     def __init__(self, made: Any, random_state: Any) -> None:
+        from torch import Tensor
+
         self.random_state = random_state  # of torch after loading; None if nothing was drawn
         self.tensors: dict[int, Any] = {}
+        self._tensor = Tensor  # not imported in _keep, which is called for each part
         file = io.BytesIO()
         pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
         pickler.persistent_id = self._keep  # type: ignore[method-assign]
@@ -31,9 +35,7 @@ class Snapshot:
         self.bytes = len(self.rest) + sum(tensor.nbytes for tensor in self.tensors.values())
 
     def _keep(self, part: Any) -> int | None:
-        import torch
-
-        if not isinstance(part, torch.Tensor):
+        if not isinstance(part, self._tensor):
             return None
         if id(part) not in self.tensors:
             self.tensors[id(part)] = _copied(part)
@@ -123,5 +125,6 @@ def _files(folder: Path) -> list[tuple[Any, ...]]:
     """What changes when a folder's files do; nothing for a name."""
     if not folder.is_dir():
         return []
-    found = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.exists()]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]
+    with os.scandir(folder) as entries:  # half as long as with paths
+        found = [(one.name, one.stat()) for one in entries if one.is_file() or one.is_dir()]
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
