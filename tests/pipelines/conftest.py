@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -68,13 +69,21 @@ def checked_next_commands() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An MLflow database with its tables made, which takes seconds, and nothing in them. MLflow
-    does not look again and again whether its copies have all of them."""
+    """An MLflow database with its tables made, which takes seconds, and nothing in them. The
+    workers of pytest-xdist make it once. MLflow does not look again and again whether its copies
+    have all tables."""
+    from filelock import FileLock
     from mlflow import MlflowClient
     from mlflow.store.db import utils
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    base = tmp_path_factory.getbasetemp()
+    # Beside the folders of the workers, which this run alone uses.
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "empty-mlflow.db"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            made = path.with_suffix(".unfinished")
+            MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+            made.rename(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(utils, "_verify_schema", lambda engine: None)
         yield path
