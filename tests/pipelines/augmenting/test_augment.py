@@ -63,6 +63,7 @@ def change_manifest(corpus, **changes):
     write_json(path, read_json(path) | changes)
 
 
+@pytest.mark.drawn
 def test_each_row_gets_its_rewrite_or_keeps_its_source(
     own_store, corpus, bert_folder, tmp_path, capsys
 ):
