@@ -140,6 +140,8 @@ def commands(study: Study) -> Iterator[Command]:
 
 def _corpora(study: Study) -> Iterator[Command]:
     wanted = {group.corpus for group in study.chosen()}
+    if study.steps is not None:
+        wanted.add(METHODS.corpus)  # learning rates are searched on it
     clean = ("--exclude", str(study.senteval))
     given: dict[str, tuple[str, ...]] = {
         SENTENCES: ("--input", str(study.sentences), *clean, "--hold-out", HELD_OUT[SENTENCES]),

@@ -101,6 +101,19 @@ def test_rates_are_searched_for_what_is_trained_and_its_teachers(tmp_path, recip
     assert {folder.name for folder in trials if folder.parent.name == "rates"} == searched
 
 
+@pytest.mark.parametrize("steps", [50, None])
+@pytest.mark.parametrize("group", [group.name for group in GROUPS])
+def test_the_corpora_of_a_group_alone_are_prepared_before_they_are_read(tmp_path, group, steps):
+    write_rates(tmp_path)
+    made = set()
+    for command in commands(study(tmp_path, groups=(group,), steps=steps)):
+        words = command.words
+        if words[0] == "prepare":
+            made.add(words[words.index("--output") + 1])
+        elif "--corpus" in words:
+            assert words[words.index("--corpus") + 1] in made
+
+
 def test_every_row_of_the_papers_stands_for_something_that_is_run():
     assert len(set(LABELS)) == len(LABELS)
     known = {"trained": LABELS, "readouts": [*READOUTS], "transfer": LABELS}
