@@ -345,6 +345,19 @@ def test_a_digest_that_agrees_in_its_first_half_is_another(tmp_path, monkeypatch
         np.testing.assert_allclose(found[row], vector, atol=1e-5)
 
 
+def test_embeddings_made_anew_at_a_path_are_read_anew(embedded, tmp_path):
+    """In one process, such as a notebook, whose last update read a part of the same name."""
+    texts = ["A man", "Two dogs", "The oil price", "A song"]
+    for name in ("first", "second"):
+        shutil.rmtree(tmp_path / "old", ignore_errors=True)
+        embedded("old", dict(enumerate(texts)))
+        embedded(name, dict(enumerate(texts[1:])), update="old")
+        found, old = by_id(tmp_path / name), by_id(tmp_path / "old")
+        for row in range(3):
+            np.testing.assert_array_equal(found[row], old[row + 1])
+        texts.reverse()
+
+
 def test_vectors_of_an_int8_graph_are_not_mixed_with_others():
     """Whichever of the two jobs used the graph: only its manifest has the entry computed_in."""
     plain = {"model_digest": "a", "precision": "bf16", "backend": "openvino"}
