@@ -25,7 +25,8 @@ def absolute_path(path: str | Path) -> Path:
     so leads elsewhere than to the folder before it."""
     path = Path(path).expanduser().absolute()
     shorter = Path(os.path.normpath(path))
-    return shorter if shorter.resolve() == path.resolve() else path
+    # Path.resolve raises an error for a link that leads to itself.
+    return shorter if os.path.realpath(shorter) == os.path.realpath(path) else path
 
 
 def output_path(path: str | Path) -> Path:

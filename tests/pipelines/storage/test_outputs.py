@@ -46,6 +46,8 @@ def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
         require_empty("..")
     # Above a linked folder is the folder that holds it, not the one that holds the link.
     assert absolute_path("../link/../a") == tmp_path / "here" / ".." / "link" / ".." / "a"
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert absolute_path("../loop") == tmp_path / "loop", "it is refused as no folder later"
 
 
 def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys):
