@@ -151,7 +151,7 @@ def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool
         return False
     try:
         names = columns.header(name, delimiter or DELIMITERS[kind], encoding)
-    except (OSError, UserError):  # `plan` raises it again
+    except (OSError, UnicodeError, UserError):  # `plan` refuses the file
         return False
     return set(TRIPLES) <= set(names) and "text" not in names
 

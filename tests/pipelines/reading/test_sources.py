@@ -245,6 +245,7 @@ def test_triples_are_recognised_by_the_header(tmp_path, names, expected):
         write_rows(tmp_path / name, [columns], columns)
     assert are_triples([str(tmp_path)]) is expected
     assert not are_triples([str(tmp_path), "docstrings:yaml"])
+    assert not are_triples([str(tmp_path)], "utf-16"), "which the files contradict, as plan says"
 
 
 LINES = [b"one", b"", b"a line that is longer than most sizes", b"  ", b"\xc3\xa9t\xc3\xa9", b"z"]
