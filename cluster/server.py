@@ -67,7 +67,7 @@ class JobServer:
             reason = getattr(error, "reason", None) or error or type(error).__name__
             if isinstance(error, BadStatusLine) and not str(error).strip().isprintable():
                 reason = "it does not speak HTTP"  # but gRPC, at a RAY_ADDRESS
-            elif isinstance(error, ValueError):
+            elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
                 reason = "its answer is not JSON"
             raise NoAnswerError(
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "

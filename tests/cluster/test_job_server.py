@@ -86,6 +86,11 @@ def test_the_port_of_ray_itself(refusal):
     assert f"no Ray job server answers at {address} (it does not speak HTTP)" in message
 
 
+def test_a_host_name_that_cannot_be_one_is_no_answer(refusal, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    assert "(encoding with 'idna' codec failed" in refusal(address="http://a..b:1")
+
+
 def test_an_address_that_is_none(refusal):
     for address in ("127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "http://[::1", "up"):
         assert f"address is {address!r}: give the job server's" in refusal(address=address)
