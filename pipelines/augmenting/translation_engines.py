@@ -174,8 +174,8 @@ def load_weights(model: MarianModel, dtype: Any) -> Any:
     # The bias of the output is zero in a file without it.
     if missing := sorted(key for key in found["missing_keys"] if key.startswith("model.")):
         raise UserError(
-            f"the weights of {model.name!r} lack {missing[0]!r} and {len(missing) - 1} more: give "
-            "a complete Marian folder"
+            f"{model.name!r} lacks {len(missing)} of its weights, such as {missing[0]!r}: copy the "
+            "whole folder again"
         )
     return loaded
 

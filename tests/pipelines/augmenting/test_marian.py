@@ -186,7 +186,7 @@ def test_incomplete_weights_are_refused(tiny_models, own_cache, tmp_path, engine
     kept = {key: value for key, value in load_file(file).items() if ".decoder." not in key}
     save_file(kept, file, metadata={"format": "pt"})
     options = BackTranslation(str(folder), tiny_models[1], engine=engine, precision="float32")
-    lack = r"the weights of '.*/m' lack 'model\.decoder\.layers\.0\.\S+' and \d+ more: give a"
+    lack = r"'.*/m' lacks \d+ of its weights, such as 'model\.decoder\.layers\.0\.\S+': copy the"
     with pytest.raises(UserError, match=lack):
         rewritten(options)
     with file.open("r+b") as opened:
