@@ -21,8 +21,8 @@ UNFINISHED = "unfinished-folder"
 
 
 def absolute_path(path: str | Path) -> Path:
-    """Return a path from the root, for messages also without `..`, unless that follows a link and
-    so leads elsewhere than to the folder before it."""
+    """Return the absolute path. `..` is resolved, which shortens messages, except behind a link,
+    where it names another folder."""
     path = Path(path).expanduser().absolute()
     shorter = Path(os.path.normpath(path))
     # Path.resolve raises an error for a link that leads to itself.

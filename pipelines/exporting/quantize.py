@@ -42,7 +42,6 @@ from pipelines.storage.resumable_output import locked_output, versions
 MADE_BY = ("openvino", "nncf", "torch", "transformers")
 # Number of timings of each encoder on the same texts, of which the best is its rate.
 ROUNDS = 3
-# Of the model card's section on the graph.
 # Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
 
