@@ -22,5 +22,9 @@ def copy_source_files(model: str, folder: Path) -> None:
         shutil.copyfile(file, folder / WEIGHTS_FILE)
     own = saved_part(model, POOLING_CONFIG_FILE).is_file()
     if own and (file := saved_part(model, CARD_FILE)).is_file():
-        card, heading, _ = file.read_text(encoding="utf-8").partition(INT8_HEADING)
-        write_text(folder / CARD_FILE, f"{card.rstrip()}\n" if heading else card)
+        text = file.read_text(encoding="utf-8", errors="replace")  # a user may have edited it
+        card, heading, _ = text.partition(INT8_HEADING)
+        if heading:
+            write_text(folder / CARD_FILE, f"{card.rstrip()}\n")
+        else:
+            shutil.copyfile(file, folder / CARD_FILE)

@@ -165,10 +165,11 @@ def test_a_pickle_without_pooling_keeps_its_head_and_names_no_pooling(
 def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_path):
     model = tmp_path / "model"
     save_quietly(made_encoder(bert_folder, "cot-bert", "mask", "{f}/anchor"), model)
-    (model / "README.md").write_text("trained on a corpus")
+    card = b"trained on a corpus of caf\xe9s\r\n"  # whatever the user made of it
+    (model / "README.md").write_bytes(card)
     save_keyword_weights(model, 0.7)
     export(ExportOptions(str(model), "folder"), tmp_path / "same")
-    assert (tmp_path / "same" / "README.md").read_text() == "trained on a corpus"
+    assert (tmp_path / "same" / "README.md").read_bytes() == card
     assert keyword_weight(str(tmp_path / "same"), passages=False) == 0.7
     export(ExportOptions(str(model), "folder", readout="mean"), tmp_path / "other")
     assert "trained on a corpus" not in (tmp_path / "other" / "README.md").read_text()
