@@ -31,9 +31,12 @@ def absolute_path(path: str | Path) -> Path:
 
 def output_path(path: str | Path) -> Path:
     """Return an output's absolute path; of a link the path that it leads to, since a folder cannot
-    be renamed to a link."""
+    be renamed to a link. UserError if that is a link to itself."""
     path = absolute_path(path)
-    return path.resolve() if path.is_symlink() else path
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if target.is_symlink():
+        raise UserError(f"output {str(path)!r} is a link that leads nowhere: give a new folder")
+    return target
 
 
 def require_empty(path: Path, besides: Collection[str] = ()) -> None:

@@ -48,6 +48,8 @@ def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
     assert absolute_path("../link/../a") == tmp_path / "here" / ".." / "link" / ".." / "a"
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert absolute_path("../loop") == tmp_path / "loop", "it is refused as no folder later"
+    with pytest.raises(UserError, match="/loop' is a link that leads nowhere: give a new folder"):
+        require_empty("../loop")
 
 
 def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys):
