@@ -85,10 +85,7 @@ def tune(
             check_output(output, "sweep", record, finished=False)  # UserError for another sweep
             return _registered(options.register, dev, output)
         output = _open(output, record, discard)
-        result = _tracked(options, plan, corpus, dev, output, kept)
-    if result["best"] is None:
-        raise without_result(result["trials"])
-    return result
+        return _tracked(options, plan, corpus, dev, output, kept)
 
 
 def _tracked(
@@ -99,7 +96,7 @@ def _tracked(
     output: Path,
     kept: KeptFiles,
 ) -> dict[str, Any]:
-    """Run the sweep in its MLflow run."""
+    """Run the sweep in its MLflow run, which fails with SweepError if no trial finished."""
     about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
     folder = output / state.TRIALS_FOLDER
     with (
@@ -138,6 +135,10 @@ def _tracked(
         if result[state.FAILED] and run.id:  # a trial whose process died did not end its run
             tracking.end_lost_children(run.id)
         log_result(run, options.space, result, output)
+        if result["best"] is None:
+            run.write_result(output, result, "mlflow_parent_run_id")
+            run.artifact(output / RESULT_FILE)
+            raise without_result(result["trials"])
     run.write_result(output, result, "mlflow_parent_run_id")
     run.result_file(output / RESULT_FILE)
     return result

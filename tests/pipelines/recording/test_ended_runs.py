@@ -86,7 +86,7 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
 
     def failed_sweep(options, plan, output, run_id, *more):
         lost.append(lost_child(own_store, run_id))
-        return {"failed": 1, "best": None}
+        return {"failed": 1, "best": {"name": "0000"}}
 
     for job in (adapt, tune):
         monkeypatch.setattr(job, "ray_session", lambda *given: nullcontext())
