@@ -13,6 +13,9 @@ from pipelines.runtime.low_memory import out_of_memory
 # 15 s later, long after the other workers have failed with one of these.
 _PEER_GONE = re.compile(r"gloo/transport|Dist(Backend|Network)Error|Connection (closed|reset) by")
 
+# The class before the message of an error of cotbert's own, which says all.
+_OWN_CLASS = re.compile(r"^cotbert_core\.[\w.]+: ")
+
 # The lines about its settings that Ray Data appends to the error of a task.
 _RETRIES = re.compile(r"\nFailed to .* attempts \(total backoff")
 
@@ -43,7 +46,8 @@ def cause(error: Any) -> str:
             return f"worker {worker}: another one died (killed, out of memory, or a lost node)"
         text = _RETRIES.split(str(failures[worker]))[0]
         lines = text.strip().splitlines() or [repr(failures[worker])]
-        return f"worker {worker}: {out_of_memory(failures[worker]) or lines[-1]}"
+        last = _OWN_CLASS.sub("", lines[-1])
+        return f"worker {worker}: {out_of_memory(failures[worker]) or last}"
     if is_loss(error):
         return "a process of the training died (killed, out of memory, or a lost node)"
     return str(error).strip().splitlines()[-1]

@@ -91,6 +91,11 @@ def log_result(run: tracking.Run, space: Space, result: dict[str, Any], output: 
 
 
 def without_result(rows: Sequence[Mapping[str, Any]]) -> SweepError:
-    """Return the error for trials none of which finished, with the reasons."""
-    errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
-    return SweepError(f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})")
+    """Return the error for trials none of which finished, with the first two different reasons,
+    each after the first trial that has it."""
+    names: dict[str, str] = {}
+    for row in rows:
+        if row["error"]:
+            names.setdefault(row["error"], row["name"])
+    reasons = [f"{name}: {error}" for error, name in names.items()]
+    return SweepError(f"no trial finished ({'; '.join(reasons[:2]) or 'see --verbose'})")

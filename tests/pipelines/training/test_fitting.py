@@ -38,6 +38,18 @@ def test_ray_datas_advice_is_not_the_cause():
     assert cause(failure) == "worker 0: UserError: gone"
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("cotbert_core.training.step.NonFiniteLossError: the loss is nan", "the loss is nan"),
+        ("KeyError: 'text'", "KeyError: 'text'"),
+    ],
+)
+def test_the_cause_has_no_class_of_cotberts_own(line, shown):
+    failure = WorkerGroupError("a worker failed", {0: RuntimeError(f"Traceback\n  ...\n{line}")})
+    assert cause(failure) == f"worker 0: {shown}"
+
+
 # Before Ray knows of a node's death the others fail by it; and by one that failed itself.
 GONE = RuntimeError("[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
 NCCL = RuntimeError("torch.distributed.DistBackendError: NCCL error in")

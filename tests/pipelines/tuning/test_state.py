@@ -14,7 +14,7 @@ from pipelines.recording import dev_metric
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.result import sweep_result
+from pipelines.tuning.result import sweep_result, without_result
 from pipelines.tuning.trial import one_line
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space
@@ -143,3 +143,10 @@ def test_an_error_is_its_last_line():
     assert one_line(ValueError()) == "ValueError"
     low = "was 2.1GB used / 2.2GB limit, ...\nhow to address the out of memory issue: set RAY_"
     assert "because the machine ran out of memory (2.1GB used / 2.2GB limit): give" in one_line(low)
+
+
+def test_a_reason_that_trials_share_is_given_once():
+    rows = [("0000", "nan at 2"), ("0001", "nan at 2"), ("0002", "nan at 3"), ("0003", "gone")]
+    error = without_result([{"name": name, "error": error} for name, error in rows])
+    assert str(error) == "no trial finished (0000: nan at 2; 0002: nan at 3)"
+    assert "see --verbose" in str(without_result([{"name": "0000", "error": None}]))
