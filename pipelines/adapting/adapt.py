@@ -24,6 +24,7 @@ from typing import Any
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import ReadError, UserError
+from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every, supported
 from pipelines.adapting.choosing import (
@@ -57,6 +58,7 @@ from pipelines.adapting.trials import train_candidates
 from pipelines.evaluating.scoring import FOUND_FIRST, SAME_LABEL
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.preparing.prepare import check_input, prepare
+from pipelines.preparing.report import row_numbers
 from pipelines.pretraining.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
@@ -194,7 +196,7 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     chosen = confirm(winner, contenders[0], *scores[:2])
     save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
-    result["notes"] = notes
+    result |= {"notes": notes, "rows": row_numbers(read_json(corpus.path / RESULT_FILE))}
     complete_model(output / MODEL, result)
     return result
 

@@ -35,11 +35,13 @@ from pipelines.evaluating.scoring import (
 from pipelines.reading.columns import idle_options
 from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
-from pipelines.runtime.ending import places, reading_words, rows_again
+from pipelines.runtime.ending import REPORT_FILE, places, reading_words, rows_again
 from pipelines.runtime.progress import clock, table
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
+# The page, in the output folder, that shows what became of the rows.
+CORPUS_REPORT = f"corpus/{REPORT_FILE}"
 # The searches that are compared; of equal ones the first, which costs less.
 _SEARCHES = (FOUND_FIRST, WITH_KEYWORDS, PASSAGES, PASSAGES_WITH_KEYWORDS)
 
@@ -54,10 +56,16 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             "",
             table(trial_rows(result), trials_header(result)),
             "",
+            f"rows: {_rows(result)} ({output / CORPUS_REPORT})",
             *_rows_note(options),
             places(output, *next_commands(result, options, output)),
         ]
     )
+
+
+def _rows(result: Mapping[str, Any]) -> str:
+    """Return what became of the rows, in the words of `prepare`."""
+    return ", ".join(f"{number:,} {what}" for what, number in result["rows"].items())
 
 
 def _rows_note(options: AdaptOptions) -> list[str]:
@@ -150,6 +158,7 @@ def _own_rows(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
         rows.insert(
             0, ("a document", f"the rows with the same {column}" if column else f"a {kind}")
         )
+    rows.insert(0, ("rows", f"{_rows(result)} ({CORPUS_REPORT})"))
     if tested := result["models"][UNTOUCHED].get(FOUND_FIRST):  # none with labels alone
         rows.append(("test queries", tested["queries"]))
         if own == DOCUMENTS:

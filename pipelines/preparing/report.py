@@ -17,8 +17,14 @@ _SIZES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 100), (101, 1 << 62))
 
 
 def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return (outcome, number, share of all rows) of the rows read, added by splitting, kept, and
-    dropped by reason, the most frequent first."""
+    """Return (outcome, number, share of all rows) of the rows of `row_numbers`."""
+    whole = result["rows_read"] + result.get("added", 0)
+    return [(what, f"{n:,}", _share(n, whole)) for what, n in row_numbers(result).items()]
+
+
+def row_numbers(result: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of the rows read, added by splitting, kept, and dropped by reason, the
+    most frequent first."""
     dropped = {k.removeprefix(_DROPPED): n for k, n in result.items() if k.startswith(_DROPPED)}
     added = result.get("added", 0)
     lines = [("read", result["rows_read"])]
@@ -27,7 +33,7 @@ def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     lines += sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
     if result["sampled_out"]:
         lines.append(("sampled out", result["sampled_out"]))
-    return [(what, f"{n:,}", _share(n, result["rows_read"] + added)) for what, n in lines]
+    return dict(lines)
 
 
 def _share(part: int, whole: int) -> str:

@@ -194,21 +194,23 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
     result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
     result |= {"dev": {"untouched": 1.0, "merged": 0.5}, "notes": ["2 of 3 rows are long"]}
+    result["rows"] = {"read": 1300, "kept": 3, "duplicate": 1297}
     write_adapt_report(tmp_path / "report.html", result, options)
     page = (tmp_path / "report.html").read_text()
     assert f"tried on 3 sentences{shown}" in page, "the untouched encoder is handed back"
     assert "merged: the average of the best candidate" in page
     assert "<td>documents</td><td>none</td>" in page
+    read = "1,300 read, 3 kept, 1,297 duplicate (corpus/report.html)"
     cells = page.partition("<h2>Sentences</h2>")[2].partition("</table>")[0]
     assert re.findall(r"<td>(.*?)</td>", cells) == [
-        *("held out", "3", "test queries", "2"),
+        *("rows", read, "held out", "3", "test queries", "2"),
     ]
     found = {"by": "column:topic", "documents": 9, "one_sentence": 2, "held_out": 3}
     write_adapt_report(tmp_path / "report.html", {**result, "documents": found}, options)
     cells = (tmp_path / "report.html").read_text().partition("<h2>Documents</h2>")[2]
     assert re.findall(r"<td>(.*?)</td>", cells.partition("</table>")[0]) == [
-        *("a document", "the rows with the same topic", "documents to train on", "9"),
-        *("of these with a single sentence", "2", "held out", "3"),
+        *("rows", read, "a document", "the rows with the same topic"),
+        *("documents to train on", "9", "of these with a single sentence", "2", "held out", "3"),
         *("test queries", "2", "documents of the test queries", "1"),
     ]
     assert '<p class="note">Note: 2 of 3 rows are long.</p>' in page

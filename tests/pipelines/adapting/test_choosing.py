@@ -96,6 +96,7 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
         "differences": {"denosent-rest": {"held-out": own}},
         "baseline": "mean pooling (its own)",
         "documents": {"by": "row", "documents": 200, "held_out": 20},
+        "rows": {"read": 16_341, "kept": 14_778, "duplicate": 1_563},
         "table": {"held-out": own, "held-out-with-keywords": both, "pairs-test": pairs},
         "keyword_search": 45.3,
         "dev": {UNTOUCHED: 51.0, "merged": 55.0, "denosent-rest": 57.2},
@@ -358,6 +359,11 @@ def test_the_next_commands_read_what_was_adapted_to_and_search_as_was_best(
 def test_a_note_says_that_rows_are_embedded_where_documents_have_several(documents, noted):
     said = summary(result(), AdaptOptions(("a.csv",), documents=documents), Path("out"))
     assert ("embed and search rows; for one vector for each 'ticket'" in said) is noted
+
+
+def test_the_summary_says_what_became_of_the_rows():
+    said = summary(result(), AdaptOptions(("a.csv",)), Path("out"))
+    assert "\nrows: 16,341 read, 14,778 kept, 1,563 duplicate (out/corpus/report.html)\n" in said
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
