@@ -38,7 +38,7 @@ from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 AUGMENTED = "augmented"
-SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
+SUMS = ("rows", "rewritten", "repeated", "truncated", "inputs_cut", "tokens_in", "tokens_out")
 
 
 def augment(options: AugmentOptions, output: Path) -> dict[str, Any]:
@@ -153,7 +153,8 @@ def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
 
 def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the summed counts and lengths, and the examples, of all parts."""
-    totals: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
+    # Parts that an earlier version has finished have no number of repeated rewrites.
+    totals: dict[str, Any] = {name: sum(part.get(name, 0) for part in parts) for name in SUMS}
     reasons: Counter[str] = Counter()
     for part in parts:
         reasons.update(part["source_kept"])

@@ -131,8 +131,9 @@ class LlmJob:
             self._endpoint.close()
 
     def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tokens, and their cost if prices are given."""
-        counts = {name: summary[name] for name in ("tokens_in", "tokens_out")}
+        """Return the number of rewrites that another row has too, the tokens, and their cost if
+        prices are given."""
+        counts = {name: summary[name] for name in ("repeated", "tokens_in", "tokens_out")}
         prices = self._options.price_in, self._options.price_out
         if prices[0] is None or prices[1] is None:
             return counts

@@ -139,6 +139,8 @@ def with_rewrites(
         [table[name].combine_chunks() for name in PLACES if plan.documents],
     )
     summary = _summary(plan, given, fates, tokens.lengths[kept], first.lengths)
+    accepted = Counter(text for text, ok in zip(texts, kept, strict=True) if ok)
+    summary["repeated"] = sum(number for number in accepted.values() if number > 1)
     summary["examples"] = _examples(sources, given, fates)
     return part, summary
 

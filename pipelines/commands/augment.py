@@ -13,6 +13,9 @@ from pipelines.runtime.progress import say
 
 # With fewer rewrites than this share of the rows, something is wrong with the prompt or the model.
 FEW = 0.5
+# The same, with more than this share of the rewrites equal to another row's. Of few rows some may
+# rightly get the same.
+REPEATED, LEAST_REWRITTEN = 0.5, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,12 @@ class Augment:
             say(
                 f"warning: {rows - rewritten:,} of {rows:,} rows keep their own text in place of a "
                 "rewrite: report.html shows why, with examples"
+            )
+        repeated = result.get("repeated", 0)  # counted for language models
+        if rewritten >= LEAST_REWRITTEN and repeated > REPEATED * rewritten:
+            say(
+                f"warning: {repeated:,} of {rewritten:,} rewrites are the same as another row's: "
+                "check --prompt and the model, and look at the examples in report.html"
             )
         corpus = Corpus.open(self.output)
         train = next_training(corpus, self.options.encoder or corpus.manifest["encoder"])

@@ -93,6 +93,7 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
         "rewritten": 4,
         "source_kept": reasons,
         "truncated": sum(len(tokenizer([t], 99)[0]) > 8 for n, t in expected.items() if n != t),
+        "repeated": 0,
         "tokens_in": 88,
         "tokens_out": 40,
         "cost": 0.168,
@@ -131,6 +132,23 @@ def test_few_rewrites_are_a_warning(unrecorded, corpus, capsys):
         assert main(command(corpus, server.url, "out")) == 0
     said = capsys.readouterr().err
     assert "warning: 8 of 8 rows keep their own text in place of a rewrite: report.html" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "distinct", "warned"), [(12, 1, True), (12, 7, False), (9, 1, False)]
+)
+def test_rewrites_that_are_the_same_are_a_warning(
+    unrecorded, bert_folder, tmp_path, capsys, rows, distinct, warned
+):
+    """distinct: number of different answers, the last of which all other rows get."""
+    texts = [f"sentence {number}" for number in range(rows)]
+    given = {text: f"another {min(n, distinct - 1)}" for n, text in enumerate(texts)}
+    corpus = write_corpus(tmp_path / "corpus", bert_folder, texts, max_length=8)
+    with ChatServer(lambda sentence, _: answer(given[sentence])) as server:
+        assert main(command(corpus, server.url, "out")) == 0
+    message = "warning: 12 of 12 rewrites are the same as another row's: check --prompt"
+    assert (message in capsys.readouterr().err) is warned
+    assert read_json(tmp_path / "out/result.json")["repeated"] == rows - distinct + 1
 
 
 def secret_in(folder):
