@@ -68,7 +68,7 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
-from pipelines.storage.resumable_output import locked_output
+from pipelines.storage.resumable_output import locked_output, remove_leftover
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, graded_sets, with_labelled, with_own
 from pipelines.training.training_run import RunOptions
@@ -156,6 +156,7 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     options, output, labelled = job.options, job.output, job.labelled
     if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
         prepare(options.prepare_options(), output / CORPUS, run.key)
+    remove_leftover(output / CORPUS)
     corpus = Corpus.open(output / CORPUS)
     try:
         require_sentences(corpus, options)

@@ -96,6 +96,12 @@ def resumable_output(
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def remove_leftover(output: Path) -> None:
+    """Remove what a job that was killed just after `output` appeared has left beside it."""
+    if not _holds_work(partial := output.with_name(output.name + ".partial")):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOutput:
     """Return the folders for this record: the existing ones, otherwise new ones."""
     text = json.dumps(record, sort_keys=True)

@@ -70,6 +70,24 @@ def test_a_read_error_keeps_what_is_prepared(tmp_path, options, refused, monkeyp
     assert shard.is_file()
 
 
+@pytest.mark.parametrize(("file", "stays"), [("record.json", False), ("shard", True)])
+def test_nothing_stays_of_a_kill_as_the_corpus_appeared(
+    tmp_path, options, refused, monkeypatch, file, stays
+):
+    def stop(*_):
+        raise RuntimeError("the corpus is opened")
+
+    output, partial = tmp_path / "out", tmp_path / "out" / "corpus.partial"
+    monkeypatch.setattr(job.Corpus, "open", stop)
+    open_output(output, "adaptation", record(options))
+    write_json(output / "corpus" / "result.json", {})
+    write_json(partial / file, {"job": "prepare"})
+    (partial / "0123" / "scratch").mkdir(parents=True)
+    with pytest.raises(RuntimeError, match="the corpus is opened"):
+        job.adapt(options, output)
+    assert partial.exists() is stays
+
+
 def test_a_refused_continuation_keeps_the_work_of_the_killed_one(tmp_path, options, refused):
     shard = shard_of(tmp_path / "out", options)
     with pytest.raises(UserError, match="too few documents"):
