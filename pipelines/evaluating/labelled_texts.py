@@ -52,13 +52,18 @@ def read_labelled(
     names = made.label_count
     if names < 2 or not len(made.asked):
         raise UserError(
-            f"labelled {options.labelled!r} has {len(made.texts):,} different texts and {names:,} "
-            "labels: at least two labels are needed, one of them of two texts or more"
+            f"labelled {options.labelled!r} has {_number(len(made.texts), 'different text')} and "
+            f"{_number(names, 'label')}: at least two labels are needed, one of them of two texts "
+            "or more"
         )
     left_out = f" of {len(labels):,}, chosen at random" if len(labels) > len(made.texts) else ""
+    single = len(made.texts) - len(made.asked)
+    verb = "is" if single == 1 else "are"
+    unscored = f"; {_number(single, 'text')} with a label of no other text {verb} not scored"
+    unscored = unscored if single else ""
     say(
-        f"labelled texts: {len(made.texts):,}{left_out}, with {names:,} labels{_reasons(dropped)}; "
-        f"a random other text has the same label in {made.chance:.1f} %"
+        f"labelled texts: {len(made.texts):,}{left_out}, with {names:,} labels{_reasons(dropped)}"
+        f"{unscored}; a random other text has the same label in {made.chance:.1f} %"
     )
     return made
 
@@ -115,6 +120,10 @@ def _sampled(labels: dict[str, str], most: int) -> Labelled:
     kept = [texts[number] for number in chosen]
     numbers = np.unique([labels[text] for text in kept], return_inverse=True)[1]
     return Labelled(kept, numbers)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
 
 
 def _reasons(dropped: Counter[str]) -> str:

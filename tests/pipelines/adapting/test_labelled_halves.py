@@ -68,7 +68,7 @@ def test_an_adaptation_without_labels_has_none():
 @pytest.mark.parametrize(
     ("count", "kind", "message"),
     [
-        (60, lambda number: "bill", "60 different texts and 1 labels"),
+        (60, lambda number: "bill", "60 different texts and 1 label:"),
         (60, lambda number: f"{number // 2}", "at least 6 are needed, so give more labelled texts"),
         (11, lambda number: KINDS[number % 2], "is divided into two halves, and 5 texts of one"),
     ],

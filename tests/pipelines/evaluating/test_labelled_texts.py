@@ -99,6 +99,20 @@ def test_many_texts_are_sampled(labelled, capsys):
 
 
 @pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ("aab", "with 2 labels; 1 text with a label of no other text is not scored; a random"),
+        ("aabcd", "with 4 labels; 3 texts with a label of no other text are not scored; a random"),
+        ("aabb", "with 2 labels; a random"),
+    ],
+)
+def test_texts_that_are_not_scored_are_counted(tmp_path, capsys, labels, said):
+    rows = [{"text": str(number), "label": label} for number, label in enumerate(labels)]
+    labelled_texts.read_labelled(EvaluateOptions(labelled=write(tmp_path / "a.jsonl", rows)))
+    assert f"labelled texts: {len(labels)}, {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
         (None, ["--label-column", "kind"], "label_column is 'kind' without labelled texts"),
@@ -109,7 +123,7 @@ def test_many_texts_are_sampled(labelled, capsys):
             "no column 'kind': it has label, text; name one with --label-column",
         ),
         ([{"text": "a", "label": None}], [], "in column 'label' (rows dropped: 1 no_"),
-        ([{"text": t, "label": 1} for t in "ab"], [], "2 different texts and 1 labels"),
+        ([{"text": t, "label": 1} for t in "ab"], [], "2 different texts and 1 label:"),
         ([{"text": t, "label": t} for t in "ab"], [], "2 different texts and 2 labels"),
     ],
 )
