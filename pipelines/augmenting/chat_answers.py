@@ -41,7 +41,9 @@ def read_answer(body: str) -> Answer:
     usage = usage if isinstance(usage, dict) else {}
     text, finish = _first_choice(values)
     unfinished = UNFINISHED.get(finish, "")
-    reason = "an answer without a text" if text is None else ""
+    refusal = _refusal(values)
+    without = f"a refusal: {refusal}" if refusal else "an answer without a text"
+    reason = without if text is None else ""
     return Answer(
         None if unfinished else text,
         f"finish_reason {finish}" if unfinished else reason,
@@ -49,6 +51,16 @@ def read_answer(body: str) -> Answer:
         _count(usage.get("prompt_tokens")),
         _count(usage.get("completion_tokens")),
     )
+
+
+def _refusal(values: dict[str, Any]) -> str:
+    """Return the beginning of message.refusal of choices[0], with which OpenAI's models refuse; ""
+    if there is none."""
+    try:
+        refusal = values["choices"][0]["message"]["refusal"]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    return " ".join(refusal.split())[:200] if isinstance(refusal, str) else ""
 
 
 def _object(body: str) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, InvalidHeader
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 from urllib3.util import Retry
 
 from cotbert_core.errors import UserError
@@ -132,13 +133,13 @@ class ChatEndpoint:
 
     def check(self) -> None:
         """Raise UserError if the endpoint is unreachable or refuses the key; uses no tokens."""
+        timeout = min(CHECK_SECONDS, self.options.timeout)
         try:
-            status = self._session.get(
-                f"{self._url}/models", timeout=min(CHECK_SECONDS, self.options.timeout)
-            ).status_code
+            status = self._session.get(f"{self._url}/models", timeout=timeout).status_code
         except requests.RequestException as error:
+            why = self._failure(error, timeout)
             raise UserError(
-                f"the endpoint {self._url} cannot be reached ({self._described(error)}): check "
+                f"the endpoint {self._url} cannot be reached ({why}): check "
                 "--base-url and the network"
             ) from None
         if status in (401, 403):
@@ -177,7 +178,7 @@ class ChatEndpoint:
             ) as response:
                 body = read_body(response, deadline).decode("utf-8", "replace")
         except (requests.RequestException, HTTPError) as error:
-            return Answer(None, self._described(error)), None
+            return Answer(None, self._failure(error, self.options.timeout)), None
         status = response.status_code
         if status == 200:
             return read_answer(self._hide_key(body, SHORTEST_TOKEN)), response
@@ -202,6 +203,12 @@ class ChatEndpoint:
             body["max_tokens"] = self.options.max_answer_tokens
         return body
 
+    def _failure(self, error: Exception, timeout: float) -> str:
+        """Return why a request failed, which had `timeout` seconds."""
+        if isinstance(error, (requests.Timeout, HTTPTimeoutError)):
+            return f"no answer within {timeout:g} s"
+        return self._described(error)
+
     def _described(self, error: Exception | str) -> str:
         return self._hide_key(described(error), SHORTEST_SECRET)
 
@@ -212,7 +219,8 @@ class ChatEndpoint:
 
 
 def read_body(response: requests.Response, deadline: float) -> bytes:
-    """Return the body of a response; ReadTimeout if it does not end by then, or is too long.
+    """Return the body of a response; ReadTimeout if it does not end by then, RequestException if it
+    is too long.
 
     The timeout of `requests` is that of each read, and an endpoint may send a blank line now and
     then to keep the connection open.
@@ -223,7 +231,7 @@ def read_body(response: requests.Response, deadline: float) -> bytes:
         if time.monotonic() > deadline:
             raise requests.ReadTimeout("the answer did not end in time")
         if len(body) > LARGEST_BODY:
-            raise requests.ReadTimeout(f"the answer did not end within {LARGEST_BODY} bytes")
+            raise requests.RequestException(f"the answer did not end within {LARGEST_BODY} bytes")
     return body
 
 

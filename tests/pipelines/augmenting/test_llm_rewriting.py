@@ -166,9 +166,13 @@ def test_a_bad_answer_is_asked_for_again(bad):
         ('{"choices": [{"mess', "an answer that is not a JSON object"),
         ("[1]", "an answer that is not a JSON object"),
         ('{"choices": []}', "an answer without a text"),
+        (
+            '{"choices": [{"message": {"content": null, "refusal": "I cannot\\nhelp."}}]}',
+            "a refusal: I cannot help.",
+        ),
     ],
 )
-def test_the_reason_says_whether_an_answer_is_json(body, reason):
+def test_the_reason_says_why_there_is_no_text(body, reason):
     assert read_answer(body) == Answer(None, reason)
 
 
@@ -256,6 +260,20 @@ def test_a_request_without_an_answer_in_time_is_asked_again():
         answered.set()
     assert (reason, found[1].text) == (None, "In other words, a b")
     assert len(server.asked) >= 2
+
+
+def test_a_timeout_is_described_by_its_seconds():
+    answered = threading.Event()
+
+    def reply(sentence, number):
+        answered.wait()
+        return answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        endpoint = ChatEndpoint(options(server, retries=0, timeout=0.2))
+        assert endpoint.complete("Say again: a").reason == "no answer within 0.2 s"
+        answered.set()
+        endpoint.close()
 
 
 @pytest.mark.parametrize(("blank", "failures"), [(0.05, 1), (0.001, 0)])
