@@ -37,7 +37,7 @@ from pipelines.evaluating.transforms import (
 )
 from pipelines.recording import tracking
 from pipelines.recording.metric_names import DIFFERENCE, P_VALUE, SUBSETS
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, say_once
 
 
 def evaluate(
@@ -130,7 +130,7 @@ def _score(
     sample = sample_sentences(options, sentences)
     readout = readout or open_readout(options, sentences)
     for note in unread_notes(readout.backbone.name, prompts=options.template is None):
-        say(note)
+        say_once(note)
     if has_int8(readout.backbone.name):
         say(
             f"note: {options.model} is scored in torch, without its int8 graph: what the graph "

@@ -34,7 +34,7 @@ from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in, with_suffix
 from pipelines.recording.metric_names import BASELINE, BASELINE_MRR10, BASELINE_SPEARMAN, DEV_MRR10
 from pipelines.recording.tracking import Run
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, say_once
 from pipelines.training.dev_sets import (
     DevSets,
     dev_name,
@@ -143,7 +143,7 @@ def _own_readout(encoder: str) -> str | None:
     try:
         readout = load_pooling_config(encoder).get("readout")
         for note in unread_notes(encoder):
-            say(note)
+            say_once(note)
         return readout
     except UserError as error:
         say(

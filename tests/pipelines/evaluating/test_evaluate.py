@@ -15,7 +15,7 @@ from graded_pairs import graded, write_pairs, write_stsb
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import EncodeFunctions, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
-from cotbert_core.files import read_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import evaluate as evaluate_job
@@ -24,6 +24,8 @@ from pipelines.evaluating.counting import EncodeCounter, read_splits
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import open_readout
+from pipelines.runtime.progress import say_once
+from pipelines.training.baseline import score_untouched
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 SUBSETS = ("FNWN", "headlines", "OnWN")
@@ -117,6 +119,20 @@ def test_a_folder_with_an_int8_graph_is_scored_in_torch_which_a_note_says(
     told = capsys.readouterr().err
     assert told.count("without its int8 graph") == 1
     assert "note: fast is scored in torch, without its int8 graph: what the graph costs" in told
+
+
+def test_a_note_on_the_prompts_is_given_once_by_the_baseline_and_the_scores(
+    unrecorded, tmp_path, bert_folder, capsys
+):
+    """`adapt` scores the untouched encoder for both."""
+    say_once.cache_clear()
+    shutil.copytree(bert_folder, tmp_path / "named")
+    prompts = {"prompts": {"document": "document: "}, "default_prompt_name": None}
+    write_json(tmp_path / "named" / "config_sentence_transformers.json", prompts)
+    pairs, model = write_pairs(tmp_path / "pairs.tsv", graded(3)), str(tmp_path / "named")
+    score_untouched(model, {"pairs": read_pairs(pairs)})
+    evaluate(EvaluateOptions(model, pairs=pairs))
+    assert capsys.readouterr().err.count("the encoder names others: document 'document: '") == 1
 
 
 def test_a_task_named_twice_counts_once_and_pairs_may_be_added(
