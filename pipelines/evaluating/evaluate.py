@@ -9,11 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import INT8_FOLDER
-from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Labelled
-from cotbert_core.exporting.int8_graph import RECORD_FILE, has_int8
 from pipelines.evaluating.changed_queries import changed_queries
 from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.differences import difference_sentences, differences
@@ -27,7 +24,12 @@ from pipelines.evaluating.files import Files, Show
 from pipelines.evaluating.model_specs import label_of, with_labels
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.published import published_backbone
-from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
+from pipelines.evaluating.readout_options import (
+    OpenReadout,
+    check_readout,
+    open_readout,
+    scoring_notes,
+)
 from pipelines.evaluating.tables import Model
 from pipelines.evaluating.transforms import (
     check_transform,
@@ -129,13 +131,8 @@ def _score(
     sentences = data.sentences() if needed else []
     sample = sample_sentences(options, sentences)
     readout = readout or open_readout(options, sentences)
-    for note in unread_notes(readout.backbone.name, prompts=options.template is None):
+    for note in scoring_notes(options, readout.backbone.name):
         say_once(note)
-    if has_int8(readout.backbone.name):
-        say(
-            f"note: {options.model} is scored in torch, without its int8 graph: what the graph "
-            f"costs is in {INT8_FOLDER}/{RECORD_FILE} and in the model card"
-        )
     if sample is not None:
         check_transform(options, sample, readout)
     counter = EncodeCounter()

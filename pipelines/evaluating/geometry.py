@@ -28,13 +28,13 @@ from pipelines.evaluating.counting import EncodeCounter, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
 from pipelines.evaluating.model_specs import options_of_model, with_labels
 from pipelines.evaluating.options import EvaluateOptions, GeometryOptions
-from pipelines.evaluating.readout_options import OpenReadout, open_readout
+from pipelines.evaluating.readout_options import OpenReadout, open_readout, scoring_notes
 from pipelines.evaluating.scoring import score_of, without_nan
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.reports import similarity_plot
 from pipelines.runtime.ending import REPORT_FILE
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, say_once
 from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import locked_output
@@ -127,6 +127,8 @@ def _measure(
     for label, options, kept in zip(labels, models, opened, strict=True):
         say(f"geometry {label}")
         model = kept or open_readout(options, [])
+        for note in scoring_notes(options, model.backbone.name):
+            say_once(note)
         rows.append(_one(label, options.model, model, model.encode.wrapped(counter.wrap), data))
     return counter.rate, rows
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.locations import INT8_FOLDER
 from cotbert_core.encoder.pooling import READOUTS
+from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation.pairs import EncodeFunctions
+from cotbert_core.exporting.int8_graph import RECORD_FILE, has_int8
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.readouts import (
     FEATURES,
@@ -114,6 +117,17 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         used["template"] = template.text
     encode, name, readout = EncodeFunctions(features), backbone.name, str(options.readout)
     return OpenReadout(encode, backbone, name, readout, template, None, used)
+
+
+def scoring_notes(options: EvaluateOptions, encoder: str) -> list[str]:
+    """Return notes on what the scores of an opened model leave out. encoder: its NAME."""
+    notes = unread_notes(encoder, prompts=options.template is None)
+    if has_int8(encoder):
+        notes.append(
+            f"note: {options.model} is scored in torch, without its int8 graph: what the graph "
+            f"costs is in {INT8_FOLDER}/{RECORD_FILE} and in the model card"
+        )
+    return notes
 
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def test_the_tasks_that_are_there_may_be_averaged(unrecorded, senteval, bert_fol
 def test_a_folder_with_an_int8_graph_is_scored_in_torch_which_a_note_says(
     unrecorded, tmp_path, bert_folder, capsys
 ):
+    say_once.cache_clear()
     shutil.copytree(bert_folder, tmp_path / "fast")
     (tmp_path / "fast" / "int8").mkdir()
     pairs = ["--dev-pairs", str(write_pairs(tmp_path / "pairs.tsv", graded(3)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from pipelines.evaluating.options import EvaluateOptions, GeometryOptions
 from pipelines.reading.text_files import sample
 from pipelines.reports import similarity_plot
 from pipelines.reports.similarity_plot import similarity_panels
+from pipelines.runtime.progress import say_once
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 
@@ -147,6 +149,16 @@ def test_the_test_half_of_pairs_with_halves(unrecorded, tmp_path, bert_folder):
     assert result["pairs"] == len(read_pairs(BUILT_IN_PAIRS, "test"))
     assert result["pairs"] < len(read_pairs(BUILT_IN_PAIRS))
     assert result["pairs_source"] == "pairs.tsv, test"
+
+
+def test_a_folder_with_an_int8_graph_is_scored_in_torch_which_a_note_says(
+    unrecorded, tmp_path, bert_folder, pairs_file, capsys
+):
+    say_once.cache_clear()
+    shutil.copytree(bert_folder, tmp_path / "fast")
+    (tmp_path / "fast" / "int8").mkdir()
+    geometry(GeometryOptions((str(tmp_path / "fast"),), pairs=pairs_file), tmp_path / "out")
+    assert "fast is scored in torch, without its int8 graph" in capsys.readouterr().err
 
 
 def test_without_a_pair_above_4_there_is_no_alignment(unrecorded, tmp_path, bert_folder, capsys):
