@@ -37,6 +37,6 @@ def model_name(name: str) -> str:
 
 
 def accepted_name(name: str) -> str:
-    """Return the name of a metric, param or tag without the characters that MLflow refuses, such
-    as brackets, commas and equals signs, and cut to its limit of 250 characters."""
-    return re.sub(r"[^\w\-./: ]", "", name)[:250]
+    """Return the name of a metric, param or tag without brackets, with an underscore for each other
+    character that MLflow refuses, such as commas and @, cut to its limit of 250 characters."""
+    return re.sub(r"[^\w\-./: ]", "_", re.sub(r"[\[\]()]", "", name))[:250]

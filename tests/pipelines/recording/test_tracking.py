@@ -80,19 +80,21 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     assert capsys.readouterr() == ("", "")
 
 
-def test_names_lose_the_characters_that_mlflow_refuses(own_store, capsys):
-    """Such as those of an entry of `compare`, or of a file of graded pairs. A name may also be of
-    a template and too long."""
+def test_names_do_without_the_characters_that_mlflow_refuses(own_store, capsys):
+    """Such as those of an entry of `compare`, of a registered model, or of a file of graded pairs.
+    A name may also be of a template and too long."""
     with tracked_run("compare", {"pairs (1)": 5}) as run:
         run.metrics({"dev_spearman.simcse-base,method.temperature=0.1": 70.0, "loss": 1.0})
         run.metrics({f"average.difference/{300 * 'a'}": 2.0})
+        run.metrics({"average.p/models:/mine@best [CLS]": 0.5})
         run.tags({"best, by dev": "yes"})
     found = own_store.get_run(run.id).data
     assert found.params == {"pairs 1": "5"}
     long = f"average.difference/{231 * 'a'}"
-    entry = "dev_spearman.simcse-basemethod.temperature0.1"
-    assert found.metrics == {entry: 70.0, "loss": 1.0, long: 2.0}
-    assert found.tags["best by dev"] == "yes"
+    entry = "dev_spearman.simcse-base_method.temperature_0.1"
+    of_model = "average.p/models:/mine_best CLS"
+    assert found.metrics == {entry: 70.0, "loss": 1.0, long: 2.0, of_model: 0.5}
+    assert found.tags["best_ by dev"] == "yes"
     assert capsys.readouterr().err == ""
 
 
