@@ -109,14 +109,26 @@ def first_encoder(name: str) -> str:
     """Return the encoder NAME that the first training began from, if NAME is a trained folder.
 
     The cotbert.json of a folder names the encoder of its own training, which may be such a folder
-    too. What cannot be read is the first.
+    too. A folder saved without a training, such as one that `adapt` hands back untouched, names it
+    in its card. What cannot be read is the first.
     """
     seen = set[str]()
     while name not in seen:
         seen.add(name)
         settings = _settings_in(Path(name) / POOLING_CONFIG_FILE)
-        name = str(settings.get(BASE_MODEL) or settings.get("encoder") or name)
+        name = str(
+            settings.get(BASE_MODEL) or settings.get("encoder") or _base_in_card(name) or name
+        )
     return name
+
+
+def _base_in_card(name: str) -> str:
+    """Return the base model in the card of a folder saved here, "" for none or any other NAME."""
+    if not Path(name, POOLING_CONFIG_FILE).is_file():
+        return ""
+    front = _card_of(Path(name)).partition("\n---\n")[0]
+    found = re.search(r'^base_model: "([^"]+)"$', front, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _settings_in(path: Path) -> Mapping[str, Any]:
@@ -130,11 +142,15 @@ def _settings_in(path: Path) -> Mapping[str, Any]:
 
 def data_of(folder: Path) -> dict[str, str]:
     """Return the data of a training as the card of its model folder names them."""
-    path = folder / CARD_FILE
-    card = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    section = card.partition("\n## Data\n")[2].partition("\n## ")[0]
+    section = _card_of(folder).partition("\n## Data\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\w.*?) \| (.*) \|$", section, re.MULTILINE)
     return dict(rows)
+
+
+def _card_of(folder: Path) -> str:
+    """Return the card of a folder, "" if there is none."""
+    path = folder / CARD_FILE
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _front_matter(saved: SavedEncoder) -> str:

@@ -105,7 +105,20 @@ def test_a_second_training_names_the_encoder_of_the_first(bert_folder, tmp_path)
     write_json(tmp_path / "1" / "cotbert.json", {"settings": {"encoder": str(tmp_path / "1")}})
     assert first_encoder(str(tmp_path / "1")) == str(tmp_path / "1")
     (tmp_path / "1" / "cotbert.json").write_text("{")
+    (tmp_path / "1" / "README.md").unlink()
     assert first_encoder(str(tmp_path / "1")) == str(tmp_path / "1")
+
+
+def test_a_training_from_a_folder_without_one_names_the_encoder_in_its_card(bert_folder, tmp_path):
+    """Such as the untouched encoder that `adapt` hands back."""
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    encoder.backbone.name = "all-MiniLM-L6-v2"
+    encoder.save_pretrained(tmp_path / "untouched")
+    settings = recorded(TrainSettings(encoder=str(tmp_path / "untouched")))
+    assert settings["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+    # The base model in the card of a folder from elsewhere is not the encoder itself.
+    (tmp_path / "untouched" / "cotbert.json").unlink()
+    assert first_encoder(str(tmp_path / "untouched")) == str(tmp_path / "untouched")
 
 
 def test_the_data_are_read_from_a_card(bert_folder, tmp_path):
