@@ -22,7 +22,7 @@ from pipelines.comparing.rows import (
     untrained_row,
     with_differences,
 )
-from pipelines.comparing.untrained import check_readout
+from pipelines.comparing.untrained import check_untrained
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.ending import REPORT_FILE
@@ -111,7 +111,7 @@ def _check(comparison: Comparison, corpus: Corpus) -> None:
         if settings is not None:
             check_inputs(settings, corpus)
         else:
-            check_readout(name, comparison.settings, corpus)
+            check_untrained(name, comparison.settings, corpus)
 
 
 def _rows(

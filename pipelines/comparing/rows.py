@@ -16,7 +16,7 @@ from cotbert_core.settings import Precision
 from pipelines.comparing.entries import Comparison
 from pipelines.comparing.report import NOT_TRAINED
 from pipelines.comparing.seeded_runs import run_seed
-from pipelines.comparing.untrained import open_readout
+from pipelines.comparing.untrained import untrained_readout
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
@@ -61,7 +61,7 @@ def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str
     """Return the row of a readout of the untrained encoder."""
     say(name)
     started = time.monotonic()
-    encode = open_readout(name, comparison.settings, corpus)
+    encode = untrained_readout(name, comparison.settings, corpus)
     seconds = time.monotonic() - started
     mean = score_dev(EncodeFunctions(encode), comparison.dev)[dev_metric(comparison.dev).name]
     tests = [score_of(comparison.tasks.scores(encode)[AVERAGE])] if comparison.tasks else []

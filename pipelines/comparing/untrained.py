@@ -18,7 +18,7 @@ FITTED = (WHITENING, FLOW)
 SAMPLE = 10_000
 
 
-def check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
+def check_untrained(name: str, settings: TrainSettings, corpus: Corpus) -> None:
     """Raise UserError for a readout that needs another encoder or a larger corpus."""
     backbone = load_backbone(settings.encoder)
     sample = min(len(corpus), SAMPLE)
@@ -30,7 +30,7 @@ def check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
         build_features(name, backbone)
 
 
-def open_readout(name: str, settings: TrainSettings, corpus: Corpus) -> Encode:
+def untrained_readout(name: str, settings: TrainSettings, corpus: Corpus) -> Encode:
     """Return the readout as a function of sentences."""
     backbone = load_backbone(settings.encoder)
     if name not in FITTED:
