@@ -15,7 +15,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings.bases import PromptedSettings
-from cotbert_core.saving.model_card import BASE_MODEL, base_model, first_encoder, published_encoder
+from cotbert_core.saving.lineage import BASE_MODEL, base_model, first_encoder, published_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.template_texts import Template, resolve_template

@@ -32,7 +32,8 @@ from cotbert_core.encoder.prompts import DOCUMENT
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
-from cotbert_core.saving.model_card import CARD_FILE, card_text
+from cotbert_core.saving.lineage import CARD_FILE
+from cotbert_core.saving.model_card import card_text
 from cotbert_core.saving.saved_encoder import SavedEncoder
 from cotbert_core.templates.tokenizing import is_byte_level
 from cotbert_core.templates.wrapping import BoundTemplate

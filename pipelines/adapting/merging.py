@@ -14,8 +14,8 @@ from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import prompt_of_template
 from cotbert_core.files import read_json, write_json
+from cotbert_core.saving.lineage import data_of
 from cotbert_core.saving.markdown import code
-from cotbert_core.saving.model_card import data_of
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.options.jobs import MergeOptions

@@ -22,7 +22,7 @@ from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
 from cotbert_core.exporting.quantization import check_nncf, quantized
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.messages.redaction import without_credentials
-from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.lineage import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.evaluating.differences import differences, headlines

@@ -8,7 +8,7 @@ from pathlib import Path
 from cotbert_core.encoder.locations import POOLING_CONFIG_FILE, saved_part
 from cotbert_core.files import write_text
 from cotbert_core.saving.keyword_weights import WEIGHTS_FILE
-from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.lineage import CARD_FILE
 
 # What the card says of an int8 graph stands at its end, under this heading.
 INT8_HEADING = "\n## int8\n"

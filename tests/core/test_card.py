@@ -12,14 +12,9 @@ import yaml
 from cotbert_core import SentenceEncoder
 from cotbert_core.files import write_json
 from cotbert_core.methods.base import recorded
+from cotbert_core.saving.lineage import CARD_FILE, base_model, data_of, first_encoder
 from cotbert_core.saving.markdown import code
-from cotbert_core.saving.model_card import (
-    CARD_FILE,
-    add_scores,
-    base_model,
-    data_of,
-    first_encoder,
-)
+from cotbert_core.saving.model_card import add_scores
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from cotbert_core.settings import TrainSettings
 

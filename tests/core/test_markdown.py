@@ -12,8 +12,9 @@ import yaml
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.saving.lineage import CARD_FILE
 from cotbert_core.saving.markdown import code, plain, yaml_string
-from cotbert_core.saving.model_card import CARD_FILE, add_scores
+from cotbert_core.saving.model_card import add_scores
 from cotbert_core.saving.model_card_code import transformers_lines
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from pipelines.training.training_metadata import published

@@ -14,7 +14,7 @@ from made_encoders import made_encoder
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.files import UNFINISHED, read_json, write_json
-from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.lineage import CARD_FILE
 from cotbert_core.saving.model_card_code import EXAMPLE
 from cotbert_core.saving.model_folder import READOUT_TOKEN
 

@@ -20,7 +20,7 @@ from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.onnx_graph import write_graph
-from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.saving.lineage import CARD_FILE
 from cotbert_core.templates.template_texts import Template
 from tests.core import server_rules as rules
 
