@@ -8,6 +8,8 @@ from typing import Any
 
 # Values of finish_reason with which a text ends early, and would again, with the reason of the row.
 UNFINISHED = {"length": "cut_off", "content_filter": "content_filter"}
+# The reason of a row that the model has refused, in which it would persist.
+REFUSAL = "refusal"
 # The tags around the reasoning of models such as Qwen and DeepSeek, which some servers leave in the
 # answer; the first of them may be in the prompt instead.
 REASONING, REASONING_END = "<think>", "</think>"
@@ -17,8 +19,8 @@ REASONING, REASONING_END = "<think>", "</think>"
 class Answer:
     """The answer to a request: a text, or None and the reason of the last failure.
 
-    unfinished: a value of UNFINISHED if the endpoint ended the text early, else "". tokens_in,
-    tokens_out: numbers of tokens over all attempts.
+    unfinished: a value of UNFINISHED if the endpoint ended the text early, REFUSAL if the model
+    refused, else "". tokens_in, tokens_out: numbers of tokens over all attempts.
     """
 
     text: str | None
@@ -40,13 +42,16 @@ def read_answer(body: str) -> Answer:
     usage = values.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     text, finish = _first_choice(values)
-    unfinished = UNFINISHED.get(finish, "")
-    refusal = _refusal(values)
-    without = f"a refusal: {refusal}" if refusal else "an answer without a text"
-    reason = without if text is None else ""
+    unfinished, reason = UNFINISHED.get(finish, ""), ""
+    if unfinished:
+        text, reason = None, f"finish_reason {finish}"
+    elif text is None:
+        refusal = _refusal(values)
+        unfinished = REFUSAL if refusal else ""
+        reason = f"a refusal: {refusal}" if refusal else "an answer without a text"
     return Answer(
-        None if unfinished else text,
-        f"finish_reason {finish}" if unfinished else reason,
+        text,
+        reason,
         unfinished,
         _count(usage.get("prompt_tokens")),
         _count(usage.get("completion_tokens")),

@@ -166,14 +166,26 @@ def test_a_bad_answer_is_asked_for_again(bad):
         ('{"choices": [{"mess', "an answer that is not a JSON object"),
         ("[1]", "an answer that is not a JSON object"),
         ('{"choices": []}', "an answer without a text"),
-        (
-            '{"choices": [{"message": {"content": null, "refusal": "I cannot\\nhelp."}}]}',
-            "a refusal: I cannot help.",
-        ),
     ],
 )
 def test_the_reason_says_why_there_is_no_text(body, reason):
     assert read_answer(body) == Answer(None, reason)
+
+
+def test_a_refusal_keeps_the_source_and_is_not_asked_for_again():
+    refused = {"choices": [{"message": {"content": None, "refusal": "I cannot\nhelp."}}]}
+    assert read_answer(json.dumps(refused)).reason == "a refusal: I cannot help."
+
+    def reply(sentence, number):
+        body = json.dumps(refused | {"usage": {"prompt_tokens": 11, "completion_tokens": 5}})
+        return (200, {}, body) if sentence == TEXTS[3] else answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        found, reason = run(server, on_failure="stop")
+    assert reason is None
+    kept = [rewrite for rewrite in found.values() if rewrite.text is None]
+    assert kept == [Rewrite(3, None, "refusal", False, 11, 5)]
+    assert len(found) == len(server.asked) == len(TEXTS)
 
 
 def ended_early(finish, *sentences):
