@@ -41,12 +41,11 @@ def read_answer(body: str) -> Answer:
         return Answer(None, "an answer that is not a JSON object")
     usage = values.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    text, finish = _first_choice(values)
+    text, refusal, finish = _first_choice(values)
     unfinished, reason = UNFINISHED.get(finish, ""), ""
     if unfinished:
         text, reason = None, f"finish_reason {finish}"
     elif text is None:
-        refusal = _refusal(values)
         unfinished = REFUSAL if refusal else ""
         reason = f"a refusal: {refusal}" if refusal else "an answer without a text"
     return Answer(
@@ -56,16 +55,6 @@ def read_answer(body: str) -> Answer:
         _count(usage.get("prompt_tokens")),
         _count(usage.get("completion_tokens")),
     )
-
-
-def _refusal(values: dict[str, Any]) -> str:
-    """Return the beginning of message.refusal of choices[0], with which OpenAI's models refuse; ""
-    if there is none."""
-    try:
-        refusal = values["choices"][0]["message"]["refusal"]
-    except (KeyError, IndexError, TypeError):
-        return ""
-    return " ".join(refusal.split())[:200] if isinstance(refusal, str) else ""
 
 
 def _object(body: str) -> dict[str, Any] | None:
@@ -81,21 +70,29 @@ def error_message(body: str) -> str:
     """Return the beginning of an error's message, as OpenAI's API gives it; "" if there is none."""
     error = (_object(body) or {}).get("error")
     message = error.get("message") if isinstance(error, dict) else error
-    return " ".join(message.split())[:200] if isinstance(message, str) else ""
+    return _beginning(message)
 
 
-def _first_choice(values: dict[str, Any]) -> tuple[str | None, str]:
-    """Return message.content of choices[0], None if it is not a text, and its finish_reason.
+def _beginning(value: Any) -> str:
+    """Return the beginning of a text on one line; "" for any other value."""
+    return " ".join(value.split())[:200] if isinstance(value, str) else ""
+
+
+def _first_choice(values: dict[str, Any]) -> tuple[str | None, str, str]:
+    """Return message.content of choices[0], None if it is not a text, the beginning of
+    message.refusal, with which OpenAI's models refuse, and finish_reason.
 
     Lone surrogates, which JSON can escape and UTF-8 cannot encode, become question marks.
     """
+    refusal = ""
     try:
         choice = values["choices"][0]
+        refusal = _beginning(choice["message"].get("refusal"))
         content, finish = choice["message"]["content"], str(choice.get("finish_reason"))
     except (AttributeError, KeyError, IndexError, TypeError):
-        return None, ""
+        return None, refusal, ""
     text = _without_reasoning(content) if isinstance(content, str) else ""
-    return (text.encode(errors="replace").decode() if text.strip() else None), finish
+    return (text.encode(errors="replace").decode() if text.strip() else None), refusal, finish
 
 
 def _without_reasoning(content: str) -> str:
