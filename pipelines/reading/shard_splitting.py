@@ -43,12 +43,12 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     size: size in bytes of a shard of a file of lines.
     """
     kind = kind_of(name) or ""
-    for column, option, kinds in (
-        (next(iter(plan.keep), None), plan.keep_option, WITH_COLUMNS),
-        (plan.id_column, ID_OPTION, WITH_COLUMNS),
-        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], WITH_COLUMNS),
+    for column, option in (
+        (next(iter(plan.keep), None), plan.keep_option),
+        (plan.id_column, ID_OPTION),
+        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1]),
     ):
-        if column and kind not in kinds:
+        if column and kind not in WITH_COLUMNS:
             raise UserError(
                 f"input {name!r} has no columns and so no {column!r} for {option}: give csv, tsv, "
                 "jsonl or parquet"
