@@ -47,7 +47,7 @@ from pipelines.adapting.final_model import (
     require_general_text,
     save_model,
 )
-from pipelines.adapting.job_record import about, params, record, require_same_inputs
+from pipelines.adapting.job_record import CORPUS, MODEL, about, params, record, require_same_inputs
 from pipelines.adapting.labelled_halves import LabelledHalves, read_halves
 from pipelines.adapting.length_notes import length_notes, require_sentences
 from pipelines.adapting.merging import average
@@ -75,7 +75,7 @@ from pipelines.training.training_run import RunOptions
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
-MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
+PRETRAIN = "pretrain"
 TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
 
 

@@ -14,6 +14,8 @@ from pipelines.preparing.manifest import cleaning
 
 # The stamp of each input file of corpus/. Adaptations of earlier versions have none.
 INPUTS_FILE = "inputs.json"
+# Folders of the output: the encoder that is handed back, and the prepared documents.
+MODEL, CORPUS = "model", "corpus"
 
 
 def record(options: AdaptOptions) -> dict[str, Any]:

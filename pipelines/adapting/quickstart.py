@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.adapting.adapt import CORPUS, MODEL, adapt
+from pipelines.adapting.adapt import adapt
+from pipelines.adapting.job_record import CORPUS, MODEL
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.quickstart_page import SHOWN, QuickstartOutcome, summary, write_report
 from pipelines.options.jobs import QuickstartOptions

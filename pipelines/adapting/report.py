@@ -11,6 +11,7 @@ from cotbert_core.files import write_text
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.adapting.choosing import MERGED, UNTOUCHED
 from pipelines.adapting.found_plot import found_plot
+from pipelines.adapting.job_record import CORPUS, MODEL
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
     DOCUMENTS,
@@ -41,7 +42,7 @@ from pipelines.runtime.progress import clock, table
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
 # The page, in the output folder, that shows what became of the rows.
-CORPUS_REPORT = f"corpus/{REPORT_FILE}"
+CORPUS_REPORT = f"{CORPUS}/{REPORT_FILE}"
 # The searches that are compared; of equal ones the first, which costs less.
 _SEARCHES = (FOUND_FIRST, WITH_KEYWORDS, PASSAGES, PASSAGES_WITH_KEYWORDS)
 
@@ -96,7 +97,7 @@ def next_commands(
         reading += ("--passages", str(PASSAGE_WORDS))
     keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
     return [
-        ("embed", output / "model", "--input", *rows, *reading, "--output", VECTORS),
+        ("embed", output / MODEL, "--input", *rows, *reading, "--output", VECTORS),
         ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
     ]
 
@@ -150,15 +151,11 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
 def _own_rows(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the table of the user's documents or sentences: what was trained on and held out."""
     found, own = result["documents"], own_text(result)
-    rows: list[tuple[str, Any]] = [
-        (_COUNTED[key].format(own=own), found[key]) for key in _COUNTED if key in found
-    ]
+    rows: list[tuple[str, Any]] = [("rows", f"{_rows(result)} ({CORPUS_REPORT})")]
     if own == DOCUMENTS:
         kind, _, column = found["by"].partition(":")
-        rows.insert(
-            0, ("a document", f"the rows with the same {column}" if column else f"a {kind}")
-        )
-    rows.insert(0, ("rows", f"{_rows(result)} ({CORPUS_REPORT})"))
+        rows.append(("a document", f"the rows with the same {column}" if column else f"a {kind}"))
+    rows += [(_COUNTED[key].format(own=own), found[key]) for key in _COUNTED if key in found]
     if tested := result["models"][UNTOUCHED].get(FOUND_FIRST):  # none with labels alone
         rows.append(("test queries", tested["queries"]))
         if own == DOCUMENTS:
