@@ -80,7 +80,7 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
 
 
 def _prompts_note(options: MergeOptions, first: PoolingConfig, second: PoolingConfig) -> str | None:
-    """Return a note if the encoders expect different prompts, of which the average has B's."""
+    """Return a note if the encoders expect different prompts: the average has the second's."""
     before, after = _prompts(first), _prompts(second)
     if before is None or after is None or before == after:
         return None

@@ -2,9 +2,9 @@
 
 A job is a method that is ready to run; its constructor raises UserError for anything invalid.
 record: everything that determines the rewrites; a run only continues one with an equal record.
-folders: those that the workers read; none if this process does the work. run: write the named
-parts, and call `report` with numbers of finished rows. manifest_entries: the method's entries of
-manifest and result, from the counts of all parts.
+folders: the folders that workers read; none if this process does the work. run: writes the named
+parts, and calls `report` with numbers of finished rows. manifest_entries: returns the method's
+entries of manifest and result, from the counts of all parts.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ DEV_FOUND_FIRST, DEV_MRR10 = "dev_found_first", "dev_mrr10"
 DEV_SAME_LABEL = "dev_same_label"
 # The share in % of masked tokens of held-out packed rows that are predicted.
 DEV_MLM_ACCURACY = "dev_mlm_accuracy"
-# The readout of the untouched encoder (pipelines.training.baseline), and its dev scores, of which
+# The readout of the untouched encoder (pipelines.training.baseline), and two of its dev scores;
 # `DevMetric.baseline` names the others.
 BASELINE, BASELINE_SPEARMAN, BASELINE_MRR10 = "baseline", "baseline_spearman", "baseline_mrr10"
 # Per training step, over all workers: tokens without padding per second, the share of padding,
