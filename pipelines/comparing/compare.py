@@ -29,7 +29,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
+from pipelines.storage.output_folder import SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
@@ -101,7 +101,6 @@ def _tracked(
         write_compare_report(output / REPORT_FILE, result)
         run.artifact(output / REPORT_FILE)
     run.write_result(output, result)
-    run.result_file(output / RESULT_FILE)
     return result
 
 

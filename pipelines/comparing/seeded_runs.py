@@ -95,7 +95,6 @@ def train_seeds(
             write_seeds_report(output / REPORT_FILE, result, shared)
             run.artifact(output / REPORT_FILE)
         run.write_result(output, result)
-        run.result_file(output / RESULT_FILE)
     return result
 
 

@@ -108,18 +108,15 @@ class Run:
     def write_result(
         self, output: Path, result: dict[str, Any], id_key: str = RUN_ID_KEYS[0]
     ) -> None:
-        """Write the file that says that the job is finished, after the run has ended.
+        """Write the file that says that the job is finished, after the run has ended, and log it.
 
         Killed before it is written, the job continues, and ends its run. The run's id is known by
         now if the store has answered since; id_key: its key in the result.
         """
         result[id_key] = self.id
         write_json(output / RESULT_FILE, result)
-
-    def result_file(self, path: Path) -> None:
-        """Log the file that `write_result` wrote."""
         all_sent = self._uploads is None or self._uploads.queue.empty
-        self.artifact(path)
+        self.artifact(output / RESULT_FILE)
         # A store that does not answer is not asked again.
         if self._uploads is not None and all_sent:
             self._uploads.flush()

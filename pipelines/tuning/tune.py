@@ -7,9 +7,8 @@ that was killed: finished trials stay, and the others continue from their checkp
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,11 @@ from pipelines.storage.output_folder import (
     SETTINGS_FILE,
     check_output,
     check_writable,
-    earlier_run,
-    open_output,
     require_empty,
 )
 from pipelines.storage.resumable_output import locked_output
-from pipelines.training.baseline import baselines
-from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
+from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.dev_sets import DevSets, dev_digest, dev_name
 from pipelines.training.documents import training_steps
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.sentence_length import cut_notes
@@ -44,9 +41,22 @@ from pipelines.tuning import state
 from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import log_result, register_best, sweep_result, without_result
-from pipelines.tuning.run_trials import end_trials, run_trials
+from pipelines.tuning.run_trials import run_trials
+from pipelines.tuning.sweep_folder import lacks_registration, open_sweep, record_of
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import SEED, TrialPlan, check_effect, sampled_plan
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is asked of `tune`, its trials planned. kept: what stays of a trial that has ended."""
+
+    options: TuneOptions
+    plan: TrialPlan
+    corpus: Corpus
+    dev: DevSets
+    output: Path
+    kept: KeptFiles
 
 
 def tune(
@@ -80,74 +90,65 @@ def tune(
         for settings in plan.possible:
             check_capacity(settings)
             check_concurrent(settings, options.max_concurrent)
-        record = _record(options, plan, corpus, dev)
-        if options.register and not discard and _lacks_registration(output):
+        record = record_of(options, plan, corpus, dev)
+        if options.register and not discard and lacks_registration(output):
             check_output(output, "sweep", record, finished=False)  # UserError for another sweep
             return _registered(options.register, dev, output)
-        output = _open(output, record, discard)
-        return _tracked(options, plan, corpus, dev, output, kept)
+        output = open_sweep(output, record, discard)
+        return _tracked(_Job(options, plan, corpus, dev, output, kept))
 
 
-def _tracked(
-    options: TuneOptions,
-    plan: TrialPlan,
-    corpus: Corpus,
-    dev: DevSets,
-    output: Path,
-    kept: KeptFiles,
-) -> dict[str, Any]:
+def _tracked(job: _Job) -> dict[str, Any]:
     """Run the sweep in its MLflow run, which fails with SweepError if no trial finished."""
+    options, plan, output = job.options, job.plan, job.output
     about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
-    folder = output / state.TRIALS_FOLDER
     with (
         tracking.tracked_run(
             "tune",
-            _params(options, plan, corpus, dev),
+            _params(job),
             name=tracking.run_name(f"tune {options.space.name}", output),
             about=about,
             home=output,
         ) as run,
         ray_session(output),
     ):
-        run.dataset(corpus)
+        run.dataset(job.corpus)
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
-        found = baselines(output, encoders, dev, run)
-        folder.mkdir(exist_ok=True)
-        plan.open(folder)
-        sweep = Sweep(
-            folder=folder,
-            corpus=corpus.path,
-            tracking_uri=tracking.tracking_uri(),
-            options=RunOptions(
-                recipe=options.recipe,
-                parent=run.key,
-                early_stopping=options.stopping is not None,
-                kept=kept,
-            ),
-            baselines=found,
-        )
-        steps = partial(training_steps, corpus=corpus)
-        run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
-        result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
+        found = baselines(output, encoders, job.dev, run)
+        _run_trials(job, found, run)
+        result = sweep_result(options, plan, output, run.id, dev_name(job.dev), found)
         if options.register and result["best"]:
-            digest = dev_digest(dev)
+            digest = dev_digest(job.dev)
             result["registered"] = register_best(options.register, result, output, digest)
         if result[state.FAILED] and run.id:  # a trial whose process died did not end its run
             tracking.end_lost_children(run.id)
         log_result(run, options.space, result, output)
         if result["best"] is None:
             run.write_result(output, result, "mlflow_parent_run_id")
-            run.artifact(output / RESULT_FILE)
             raise without_result(result["trials"])
     run.write_result(output, result, "mlflow_parent_run_id")
-    run.result_file(output / RESULT_FILE)
     return result
 
 
-def _lacks_registration(output: Path) -> bool:
-    """Return whether a finished sweep has a best model that is not registered."""
-    result = read_json(output / RESULT_FILE) if _is_finished(output) else {}
-    return bool(result.get("best")) and result.get("registered") is None
+def _run_trials(job: _Job, found: Mapping[str, Baseline], run: tracking.Run) -> None:
+    """Train the trials that have not ended. found: the untouched encoders' scores."""
+    options, folder = job.options, job.output / state.TRIALS_FOLDER
+    folder.mkdir(exist_ok=True)
+    job.plan.open(folder)
+    sweep = Sweep(
+        folder=folder,
+        corpus=job.corpus.path,
+        tracking_uri=tracking.tracking_uri(),
+        options=RunOptions(
+            recipe=options.recipe,
+            parent=run.key,
+            early_stopping=options.stopping is not None,
+            kept=job.kept,
+        ),
+        baselines=found,
+    )
+    steps = partial(training_steps, corpus=job.corpus)
+    run_trials(sweep, job.plan, job.dev, steps, options.stopping, options.max_concurrent)
 
 
 def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
@@ -158,8 +159,9 @@ def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
     return result
 
 
-def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
+def _params(job: _Job) -> dict[str, Any]:
     """Return what all trials share: the settings, and the options of the sweep."""
+    options, plan, corpus = job.options, job.plan, job.corpus
     stopping = vars(options.stopping) if options.stopping else {}
     first, *others = map(flatten, plan.possible)
     shared = {k: v for k, v in first.items() if k != SEED and all(o.get(k) == v for o in others)}
@@ -172,7 +174,7 @@ def _params(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets)
         "draw_seed": options.draw_seed,
         **{f"stopping.{key}": value for key, value in stopping.items()},
         "search": plan.search,
-        "dev": dev_name(dev),
+        "dev": dev_name(job.dev),
         "corpus": str(corpus.path),
         "corpus_digest": corpus.digest,
     }
@@ -202,72 +204,3 @@ def check_settings(
         notes |= dict.fromkeys(cut_notes(settings, corpus))
     for note in notes:
         say(f"note: {note}")
-
-
-def _record(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
-    """Return everything that two runs of the same sweep have in common."""
-    return {
-        "space": options.space.name,
-        "recipe": options.recipe,
-        "stopping": vars(options.stopping) if options.stopping else None,
-        "corpus_digest": corpus.digest,
-        "dev_digest": dev_digest(dev),
-        **_named(plan.record, dev),
-    }
-
-
-def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
-    """Return a plan's record whose settings name the pairs that were used."""
-    if {"dev", "encoder"} <= record.keys():
-        return with_pairs(record, dev)
-    return {k: _named(v, dev) if isinstance(v, dict) else v for k, v in record.items()}
-
-
-def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
-    """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
-    begun = (output / SETTINGS_FILE).is_file()
-    before = read_json(output / SETTINGS_FILE) if begun else record
-    if "space" not in before:
-        raise UserError(f"output {str(output)!r} holds the files of another job: give a new folder")
-    try:
-        _check_number(output, before, record)
-        return open_output(output, "sweep", record, finished=_is_finished(output))
-    except UserError as error:
-        if not begun or not discard:
-            raise UserError(f"{error}{', or --discard to delete it' * begun}") from None
-    say(f"discarding the sweep in {output}")
-    if not (output / RESULT_FILE).is_file():
-        end_trials(output / state.TRIALS_FOLDER)
-        if run_id := earlier_run(output):
-            tracking.end_run(run_id, "KILLED")
-    shutil.rmtree(output)
-    return open_output(output, "sweep", record)
-
-
-def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) -> None:
-    """Raise UserError if a sweep of the same space was started with another search or number of
-    trials: all other differences follow from that one."""
-    if before["space"] != record["space"]:
-        return
-    then, now = (_search_and_number(one) for one in (before, record))
-    if then != now:
-        raise UserError(
-            f"the sweep in {str(output)!r} was started with {then} and has {now} now: give the "
-            "same --search, number of trials and seeds, or a new folder"
-        )
-
-
-def _search_and_number(record: dict[str, Any]) -> str:
-    trials = record.get("trials", {})
-    if isinstance(trials, int):  # those of Optuna are not planned
-        return f"{trials} trials by {OPTUNA}"
-    return f"{len(trials)} trainings"  # one of each trial and seed
-
-
-def _is_finished(output: Path) -> bool:
-    """Return whether all trials of the sweep ended without a failure; so has any other job that
-    left a result."""
-    if not (output / RESULT_FILE).is_file():
-        return False
-    result = read_json(output / RESULT_FILE)
-    return not (result.get(state.FAILED) or result.get(state.UNFINISHED))

@@ -90,7 +90,7 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
 
     for job in (adapt, tune):
         monkeypatch.setattr(job, "ray_session", lambda *given: nullcontext())
-    for name in ("_params", "baselines", "run_trials", "log_result"):
+    for name in ("_params", "baselines", "_run_trials", "log_result"):
         monkeypatch.setattr(tune, name, lambda *given: {})
     monkeypatch.setattr(adapt, "_run", failed_adaptation)
     monkeypatch.setattr(adapt, "_log_result", lambda *given: None)
@@ -98,11 +98,12 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
     (tmp_path / "adapt").mkdir()
     adapt._tracked(adaptation(bert_folder, tmp_path / "adapt"), None, timed=True)
     (tmp_path / "tune").mkdir()
-    plan = SimpleNamespace(trials={}, possible=[], open=lambda folder: None)
+    plan = SimpleNamespace(trials={}, possible=[])
     corpus = SimpleNamespace(path=tmp_path, digest="d")
     monkeypatch.setattr(tune.tracking.Run, "dataset", lambda run, corpus: None)
     options = TuneOptions(open_space("temperature"))
-    tune._tracked(options, plan, corpus, {}, tmp_path / "tune", tune.MODEL_ALONE)
+    job = tune._Job(options, plan, corpus, {}, tmp_path / "tune", tune.MODEL_ALONE)
+    tune._tracked(job)
     assert [own_store.get_run(run).info.status for run in lost] == ["KILLED", "KILLED"]
 
 
@@ -113,8 +114,7 @@ def test_the_result_is_sent_after_the_end_of_the_run(tmp_path, own_store):
     with tracked_run("compare", {}, home=home) as run:
         pass
     run._uploads._next = float("inf")
-    write_json(home / "result.json", {})
-    run.result_file(home / "result.json")
+    run.write_result(home, {})
     assert own_store.get_run(run.id).info.status == "FINISHED"
     assert [item.path for item in own_store.list_artifacts(run.id)] == ["result.json"]
     assert sorted(path.name for path in home.iterdir()) == ["mlflow_run_id", "result.json"]

@@ -13,8 +13,7 @@ from trainings import training
 from waiting import until
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
-from cotbert_core.files import output_path, read_json, write_json
+from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
@@ -214,67 +213,18 @@ def test_dev_checks_are_made_where_trials_may_be_stopped(
     assert main(["tune", str(rates), *place, "--encoder", bert_folder, *more]) == 2
 
 
-def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
+def test_the_run_names_what_all_trials_share(rates_corpus, bert_folder, rates, tmp_path):
     from pipelines.tuning import tune as job
     from pipelines.tuning.trial_plan import sampled_plan
 
     base = small(bert_folder)
-    corpus, dev = data(base, rates_corpus)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     plan = sampled_plan(options.space, base, None, (0,), 0)
-    shared = job._params(options, plan, corpus, dev)
+    given = (*data(base, rates_corpus), tmp_path / "out", job.MODEL_ALONE)
+    shared = job._params(job._Job(options, plan, *given))
     wanted = {"encoder": base.encoder, "batch_size": base.batch_size, "dev": "built-in pairs"}
     assert shared.items() >= wanted.items()
     assert not {"optimizer.learning_rate", "seed"} & shared.keys(), "these differ between trials"
-    record = job._record(options, plan, corpus, dev)
-    output = job._open(tmp_path / "out", record, discard=False)
-    (output / "trials").mkdir()
-    assert job._open(output, record, discard=False) == output
-    assert {trial["dev"] for trial in record["trials"].values()} == {"built-in pairs"}
-    # As an earlier version recorded it: the pairs called after the setting.
-    write_json(output / "settings.json", record | plan.record)
-    assert read_json(output / "settings.json")["trials"]["0000"]["dev"] == "sts-b"
-    assert job._open(output, record, discard=False) == output
-    write_json(output / "settings.json", record)
-    write_json(output / "result.json", {"failed": 1, "unfinished": 0})
-    assert job._open(output, record, discard=False) == output
-    write_json(output / "result.json", {"failed": 0, "unfinished": 0})
-    with pytest.raises(UserError, match=r"sweep in .* is finished: give a new folder, or --disc"):
-        job._open(output, record, discard=False)
-    (output / "result.json").unlink()
-    optuna = record | {"search": "optuna", "trials": 15}
-    with pytest.raises(UserError, match="with 3 trainings and has 15 trials by optuna now"):
-        job._open(output, optuna, discard=False)
-    longer = sampled_plan(options.space, base, None, (0, 1), 0)
-    trials, more = len(plan.trials), len(longer.trials)
-    with pytest.raises(UserError, match=f"with {trials} trainings and has {more} trainings now"):
-        job._open(output, job._record(options, longer, corpus, dev), discard=False)
-    ((name, pairs),) = dev.items()
-    fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
-    other = {**job._record(options, plan, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
-    message = r"other settings \(.*\): give the same settings or a new folder, or --discard"
-    with pytest.raises(UserError, match=message):
-        job._open(output, other, discard=False)
-    assert (output / "trials").is_dir()
-    (tmp_path / "link").symlink_to(output)
-    job._open(output_path(tmp_path / "link"), other, discard=True)
-    assert (tmp_path / "link" / "settings.json").is_file()
-    assert not (output / "trials").exists()
-    assert read_json(output / "settings.json") == other
-    assert "discarding the sweep in" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_another_jobs_folder_is_never_discarded(tmp_path, finished):
-    from pipelines.tuning import tune as job
-
-    write_json(tmp_path / "settings.json", {"encoder": "e", "method": {"name": "simcse"}})
-    (tmp_path / "model").mkdir()
-    if finished:
-        write_json(tmp_path / "result.json", {"dev_spearman": 1.0})
-    with pytest.raises(UserError, match="holds the files of another job: give a new folder"):
-        job._open(tmp_path, {"space": "rates"}, discard=True)
-    assert (tmp_path / "model").is_dir()
 
 
 def test_ctrl_c_ends_the_runs_that_were_under_way(
@@ -327,24 +277,3 @@ def test_the_run_of_a_sweep_without_a_finished_trial_fails(
     assert (run.info.status, "no trial finished" in run.data.tags["error"]) == ("FAILED", True)
     assert read_json(tmp_path / "out" / "result.json")["mlflow_parent_run_id"] == run.info.run_id
     assert "result.json" in {file.path for file in own_store.list_artifacts(run.info.run_id)}
-
-
-@pytest.mark.parametrize(
-    ("result", "lacks"),
-    [
-        ({"best": {"name": "0001"}, "failed": 0, "unfinished": 0, "registered": None}, True),
-        ({"best": {"name": "0001"}, "failed": 0, "unfinished": 0}, True),
-        ({"best": {"name": "0001"}, "failed": 1, "unfinished": 0}, False),
-        ({"best": None, "failed": 0, "unfinished": 0}, False),
-        ({"best": {"name": "0001"}, "failed": 0, "registered": "models:/a/1"}, False),
-        ({"dev_spearman": 70.0}, False),
-        (None, False),
-    ],
-)
-def test_a_finished_sweep_is_only_registered_if_it_is_not_yet(tmp_path, result, lacks):
-    """The last two are of another job, and of a sweep that runs."""
-    from pipelines.tuning.tune import _lacks_registration
-
-    if result is not None:
-        write_json(tmp_path / "result.json", result)
-    assert _lacks_registration(tmp_path) is lacks
