@@ -22,7 +22,8 @@ from cotbert_core.errors import UserError
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encodings
-from pipelines.reading.locations import is_hidden, leading_out, suffixes
+from pipelines.reading.input_files import is_hidden, leading_out
+from pipelines.reading.locations import suffixes
 from pipelines.runtime.progress import say, say_once
 
 HIT = "hit."

@@ -22,6 +22,7 @@ from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import ABOUT_DATA, DELIMITERS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
+from pipelines.reading.input_files import find
 from pipelines.reading.read_plan import FILE_BITS, KEEP, ReadPlan, Shard
 from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
@@ -187,7 +188,7 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
         return [hub_datasets.absolute(item)], []
     if item.startswith(docstrings.PREFIX):
         return [item], []
-    found, others = locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
+    found, others = find(item, lambda name: kind_of(name) is not None, ENDINGS)
     pages = {name for name in found if locations.suffixes(name)[0] in ABOUT_DATA}
     if not pages or all(kind_of(name) == "txt" for name in found):
         return found, others
