@@ -61,7 +61,7 @@ class Pretrain:
     def run(self) -> None:
         settings = self.training.settings(self.recipe)
         from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
-        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.baseline_sentence import baseline_sentence
         from pipelines.training.profiling import read_sections
         from pipelines.training.training_run import RunOptions
 

@@ -39,7 +39,7 @@ class Train:
     def run(self) -> None:
         settings = self.training.settings(self.recipe)
         from pipelines.comparing.seeded_runs import train_seeds
-        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.baseline_sentence import baseline_sentence
         from pipelines.training.inputs import check_inputs
         from pipelines.training.profiling import read_sections
         from pipelines.training.sentence_length import with_corpus_max_length

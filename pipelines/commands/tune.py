@@ -25,7 +25,7 @@ class Tune:
 
     def run(self) -> None:
         from cotbert_core.settings import override
-        from pipelines.training.baseline import baseline_sentence
+        from pipelines.training.baseline_sentence import baseline_sentence
         from pipelines.training.dev_sets import dev_metric
         from pipelines.training.sentence_length import with_corpus_max_length
         from pipelines.tuning.report import BEST

@@ -23,7 +23,8 @@ from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import AVERAGE, score_of
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
-from pipelines.training.baseline import Baseline, baseline_sentence
+from pipelines.training.baseline import Baseline
+from pipelines.training.baseline_sentence import baseline_sentence
 from pipelines.training.dev_sets import dev_metric, dev_name, score_dev
 from pipelines.training.metrics_log import scores_of, spread
 from pipelines.training.training_run import RunOptions

@@ -13,7 +13,7 @@ from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.metric_names import BASELINE
 from pipelines.reports import html_page
 from pipelines.reports.values import rounded, score_text
-from pipelines.training.baseline import baseline_line, baseline_sentence
+from pipelines.training.baseline_sentence import baseline_line, baseline_sentence
 from pipelines.training.report import against_baseline
 
 HEADER = ("seed", "dev before", "dev after", "best step", "steps", "loss", "folder")

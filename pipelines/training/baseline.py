@@ -25,13 +25,12 @@ from cotbert_core.encoder.pooling_files import load_pooling_config, unread_notes
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.files import read_json, write_json
-from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.dev_scores import sort_key
-from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in, with_suffix
+from pipelines.recording.dev_metric import DevMetric, metric_in, with_suffix
 from pipelines.recording.metric_names import BASELINE, BASELINE_MRR10, BASELINE_SPEARMAN, DEV_MRR10
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say, say_once
@@ -48,17 +47,6 @@ from pipelines.training.dev_sets import (
 BASELINE_FILE = "baseline.json"
 OWN = {"mean": "mean pooling", "cls": "[CLS] pooling", "mask": "[MASK] reading"}
 NAMES = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
-# Advice for a training that ends below its baseline. The second part is shown if the training's
-# pooling costs this many points before the first step, or an unknown number.
-READING_COSTS = 1.0
-LONGER = "Train longer or with a lower optimizer.learning_rate"
-ADVICE = (
-    f"{LONGER}, or use the pooling of the untouched "
-    "encoder (recipe simcse-base with method.readout=mean or cls); reading the vector at [MASK] "
-    "pays off when the training starts from a plain language model such as bert-base-uncased."
-)
-# The same for a method that reads no [MASK].
-OTHER_POOLING = LONGER + ", or with the pooling of the untouched encoder (--set method.readout={})."
 
 
 @dataclass(frozen=True)
@@ -227,49 +215,3 @@ def _log(run: Run, baseline: Baseline, of: str) -> None:
         numbers |= {f"{BASELINE_SPEARMAN}.{name}": v for name, v in baseline.scores.items()}
     run.metrics({with_suffix(name, of): value for name, value in numbers.items()})
     run.tags({f"{BASELINE}{of}": baseline.reading})
-
-
-def baseline_line(result: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the label and score of a result's baseline for plots."""
-    metric = metric_in(result)
-    untouched = float(result[metric.baseline])
-    return f"untouched: {result[BASELINE]} {untouched:.2f}{metric.percent}", untouched
-
-
-def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
-    """Return a sentence with a result's difference to its baseline, and advice if it is worse.
-
-    result: the dev score, optionally the one before training, the dev set's name and the baseline.
-    """
-    metric = metric_in(result)
-    score, untouched = float(result[metric.name]), float(result[metric.baseline])
-    gap, percent = score - untouched, metric.percent
-    if abs(gap) < 0.005:
-        how = "the same as"
-    elif math.isnan(gap):
-        how = "not to be compared with"
-    else:
-        points = " points" if percent else ""
-        how = f"{abs(gap):.2f}{points} {'better' if gap > 0 else 'worse'} than"
-    sentence = (
-        f"{who} {_scores(score, percent)} on dev ({result['dev']}): {how} the untouched "
-        f"encoder, which {_scores(untouched, percent)} by {result[BASELINE]}."
-    )
-    before = result.get(metric.before)
-    read_well = before is not None and untouched - float(before) < READING_COSTS
-    advice = f"{LONGER}." if metric is MLM_ACCURACY or read_well else _pooling_advice(result)
-    return f"warning: {sentence} {advice}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]
-
-
-def _scores(score: float, percent: str) -> str:
-    """Return the verb and the score of a sentence; the correlation of equal cosines has none."""
-    return "has an undefined score" if math.isnan(score) else f"scores {score:.2f}{percent}"
-
-
-def _pooling_advice(result: Mapping[str, Any]) -> str:
-    """Return the advice for a training whose pooling is worse than that of the encoder."""
-    method = METHOD_SETTINGS.get(result.get("method", ""))
-    readout = method.model_fields.get("readout") if method else None
-    if readout is None or readout.default == "mask":
-        return ADVICE
-    return OTHER_POOLING.format("cls" if result[BASELINE].startswith("[CLS]") else "mean")

@@ -14,7 +14,7 @@ from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.html_page import escaped, page, paragraphs, plots, table
 from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points
 from pipelines.reports.values import rounded
-from pipelines.training.baseline import baseline_line, baseline_sentence
+from pipelines.training.baseline_sentence import baseline_line, baseline_sentence
 
 LOSS_NOTE = (
     "The loss depends on the method, its temperature and the batch size, so it shows the course of "

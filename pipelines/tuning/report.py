@@ -11,7 +11,7 @@ from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.metric_names import BASELINE
 from pipelines.reports import html_page
 from pipelines.runtime.progress import clock
-from pipelines.training.baseline import baseline_line, baseline_sentence
+from pipelines.training.baseline_sentence import baseline_line, baseline_sentence
 from pipelines.training.report import against_baseline
 from pipelines.tuning.plots import setting_plots
 from pipelines.tuning.sampled_trials import (
