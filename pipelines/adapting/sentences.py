@@ -86,10 +86,10 @@ def _few_sentence(result: Mapping[str, Any]) -> list[str]:
     tested, own = result["models"][UNTOUCHED][FOUND_FIRST], own_text(result)
     if tested["low"] is not None:
         return []
+    search = ", or from keyword search" if WITH_KEYWORDS in result["table"] else ""
     return [
-        f"These scores are of only {tested['queries']:,} test queries, from "
-        f"{tested['documents']} held-out {own}: too few to tell one encoder from "
-        "another, or from keyword search."
+        f"The scores of your {own} are of only {tested['queries']:,} test queries, from "
+        f"{tested['documents']} held-out {own}: too few to tell one encoder from another{search}."
     ]
 
 

@@ -241,9 +241,11 @@ def test_scores_of_very_few_documents_are_said_to_tell_nothing():
     made["models"][UNTOUCHED]["held-out"] |= {"low": None, "queries": 6, "documents": 3}
     assert sentences(made)[:-1] == sentences(result(UNTOUCHED))
     assert sentences(made)[-1] == (
-        "These scores are of only 6 test queries, from 3 held-out documents: too few to tell "
-        "one encoder from another, or from keyword search."
+        "The scores of your documents are of only 6 test queries, from 3 held-out documents: too "
+        "few to tell one encoder from another, or from keyword search."
     )
+    del made["table"]["held-out-with-keywords"]
+    assert sentences(made)[-1].endswith("too few to tell one encoder from another.")
 
 
 def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
