@@ -152,14 +152,20 @@ def _answer_until_stopped(application: Any, listener: socket.socket) -> None:
         )
     )
 
+    alive = True
+
     def end_without_nodes(nodes: Nodes) -> None:
         """Without a node no replica can start: the service would answer 503 for ever, and nothing
         would start it again."""
-        server.should_exit |= not any(node["Alive"] for node in nodes)
+        nonlocal alive
+        alive = any(node["Alive"] for node in nodes)
+        server.should_exit |= not alive
 
     try:
         with nodes_watched(end_without_nodes):
             server.run([listener])
     except KeyboardInterrupt:
         raise KeyboardInterrupt("the service has ended") from None
+    if alive:  # SIGINT was ignored when the command began, as in a script after `&`
+        raise KeyboardInterrupt("the service has ended")
     raise RuntimeError("Ray has died, which ran the model: start the service again")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +20,7 @@ from serving.http_client import get, half_a_body, open_socket, post, received
 from waiting import until
 
 from pipelines.serving import application, limits
+from pipelines.serving import service as ending
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.application import Service
 from pipelines.serving.batching import Batching
@@ -195,6 +198,26 @@ def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so():
             answer = threads.submit(post, port, {"input": "abc"})
             until(lambda: replicas.batches)
         assert refused(answer.result(10), 503, "the service is ending")
+
+
+def test_a_signal_that_a_script_ignored_ends_the_service_as_any_other(monkeypatch):
+    monkeypatch.setattr(ending, "nodes_watched", lambda report: nullcontext())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script after `&`
+    batching = Batching(100, max_tokens=100, template_tokens=2, wait_seconds=0.0, concurrent=1)
+    replicas = Replicas()
+    made = Service(MODEL, replicas.encode, replicas.health, None, 1000, batching)
+
+    def interrupt(port):
+        post(port, {"input": "a"})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+            threads.submit(interrupt, listener.getsockname()[1])
+            with pytest.raises(KeyboardInterrupt, match="the service has ended"):
+                ending._answer_until_stopped(application.application(made), listener)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_slow_client_is_answered_or_closed(monkeypatch):
