@@ -66,15 +66,20 @@ def _share(result: Mapping[str, Any], measure: str) -> str:
     return _SHARES[LABELLED if measure == SAME_LABEL else own_text(result)]
 
 
+def _what_chose(result: Mapping[str, Any]) -> str:
+    return own_text(result) if chosen_by(result) == FOUND_FIRST else LABELLED
+
+
 def _nothing_better(result: Mapping[str, Any]) -> str:
     own, dev, measure = own_text(result), result["dev"], chosen_by(result)
     best = max(score for name, score in dev.items() if name != UNTOUCHED)
     better = f"finds your {own} better" if measure == FOUND_FIRST else "is better by your labels"
+    score, tested = result["table"][measure]["before"], result["models"][UNTOUCHED][measure]
     return (
-        f"No candidate {better} than the untouched {result['encoder']} "
-        f"({result['table'][measure]['before']:.1f} % of {_share(result, measure)}), so model/ is "
-        f"the untouched encoder. On the dev {_UNITS[measure]} it reached {dev[UNTOUCHED]:.1f}, the "
-        f"best other one {best:.1f}. Try more {own}, or more --steps."
+        f"No candidate {better} than the untouched {result['encoder']} ({score:.1f} % of "
+        f"{tested[_UNITS[measure]]:,} {_share(result, measure)}), so model/ is the untouched "
+        f"encoder. On the dev {_UNITS[measure]} it reached {dev[UNTOUCHED]:.1f}, the "
+        f"best other one {best:.1f}. Try more {_what_chose(result)}, or more --steps."
     )
 
 
@@ -98,7 +103,6 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
     first, own = (score_of(result["models"][name][measure]) for name in (UNTOUCHED, winner))
     gap, unit = result["differences"][winner][measure], _UNITS[measure]
     share = " found first" if measure == FOUND_FIRST else " nearest to one of their label"
-    more = own_text(result) if measure == FOUND_FIRST else LABELLED
     tested = result["models"][winner][measure]
     documents = tested.get("documents", tested[unit])  # labelled texts are of none
     of_documents = f" of {documents:,} documents" if documents < tested[unit] else ""
@@ -108,8 +112,8 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
         f"({dev[winner]:.1f} %{share}, {dev[UNTOUCHED]:.1f} by the untouched encoder), but the "
         f"{tested[unit]:,} test {unit}{of_documents}, which can only confirm it, do "
         f"not: {own:.1f} %, {first:.1f} by the untouched {result['encoder']}: {_gap(gap, 1)}. So "
-        f"model/ is the untouched encoder. Try more {more}, which make surer scores, or more "
-        "--steps."
+        f"model/ is the untouched encoder. Try more {_what_chose(result)}, which make surer "
+        "scores, or more --steps."
     )
 
 

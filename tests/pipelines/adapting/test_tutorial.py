@@ -47,7 +47,7 @@ def test_the_tutorial_leads_from_a_file_to_a_search(tmp_path):
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         printed.append(done.stdout)
     adapted, embedded, found, by_keywords = printed
-    assert "of held-out sentences find their document first" in adapted
+    assert "held-out sentences find their document first" in adapted
     result = json.loads((tmp_path / "runs/first/result.json").read_text())
     assert result["documents"]["documents"] > 120
     assert "cotbert search runs/vectors 'YOUR QUERY'" in embedded
