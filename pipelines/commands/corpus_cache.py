@@ -13,6 +13,7 @@ from pipelines.options.checks import option_of
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.prepare import check_input, prepare
 from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.reading.locations import real_path
 from pipelines.runtime.progress import say, say_warnings
 from pipelines.storage.corpus import Corpus, is_prepared, require_texts
 from pipelines.storage.output_folder import check_writable
@@ -32,7 +33,7 @@ def open_or_prepare(
     method: the one that is to be trained, whose paired texts raw text must have. reading: the
     options of `prepare` for further columns, the encoding and the delimiter, which a prepared
     corpus cannot have, and the labelled texts to which they may belong. The cache key is made of
-    cotbert's version, the input files' paths, sizes and times, the tokenizer, the length, the
+    cotbert's version, the input files' real paths, sizes and times, the tokenizer, the length, the
     columns, the encoding and the delimiter.
     """
     options = PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
@@ -47,7 +48,10 @@ def open_or_prepare(
     plan = job.plan
     if method is not None:
         require_texts(corpus, plan.columns, method.needs, method.name)
-    facts = (__version__, job.stamps, job.tokenizer.hash, max_length)
+    # Only files have absolute paths, unlike docstrings and data sets.
+    names = [real_path(name) if Path(name).is_absolute() else name for name in job.stamps]
+    files = list(zip(names, job.stamps.values(), strict=True))
+    facts = (__version__, files, job.tokenizer.hash, max_length)
     read = (plan.text_columns, plan.paired_columns, plan.encoding, plan.delimiter)
     known_by = repr((*facts, *read))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]

@@ -138,6 +138,25 @@ def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, monkey
     assert (options["inputs"], options["max_length"]) == ([str(text)], 16)
 
 
+def test_another_path_to_the_same_text_finds_it_and_the_same_path_to_another_does_not(
+    prepared, bert_folder, tmp_path, monkeypatch
+):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        (folder / "in").mkdir(parents=True)
+        (folder / "a.txt").write_text("one\ntwo\n")
+        os.utime(folder / "a.txt", (1, 1))
+    (tmp_path / "link").symlink_to("old")
+    monkeypatch.chdir(old / "in")
+    for path in ("../a.txt", "../../old/a.txt", old / "a.txt", "../../link/a.txt"):
+        open_or_prepare(str(path), bert_folder, 16)
+    assert len(prepared) == 1
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("new")
+    open_or_prepare("../../link/a.txt", bert_folder, 16)
+    assert len(prepared) == 2
+
+
 @pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder", "version"])
 def test_what_differs_is_prepared_again(
     text, prepared, bert_folder, roberta_folder, monkeypatch, change
