@@ -178,8 +178,16 @@ def _as_given(inputs: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for item in sorted(set(inputs), reverse=True):
         relative = not (os.path.isabs(item) or item.startswith("~") or locations.is_uri(item))
-        names |= {file: os.path.relpath(file) if relative else file for file in _expand(item)[0]}
+        names |= {file: _relative(file) if relative else file for file in _expand(item)[0]}
     return names
+
+
+def _relative(file: str) -> str:
+    """Return the path of a file from the working directory, without `..` after a folder, unless the
+    folder is a link: `link/../a.txt` is not `a.txt`."""
+    short = os.path.relpath(file)
+    same = locations.real_path(short) == locations.real_path(file)
+    return short if same else file.removeprefix(os.path.join(os.getcwd(), ""))
 
 
 def _expand(item: str) -> tuple[list[str], list[str]]:

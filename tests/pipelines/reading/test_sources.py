@@ -221,6 +221,15 @@ def test_files_are_sorted_however_often_and_in_whatever_order_they_are_named(tmp
     assert plan(["a[1].txt"]).files == first.files[1:2]
 
 
+def test_the_path_of_a_document_leads_to_its_file(tmp_path, monkeypatch):
+    """`..` after a link to a folder leads to where that folder is."""
+    make_files(tmp_path, dict.fromkeys(["a.txt", "deep/a.txt", "deep/deeper/b.txt"], "x\n"))
+    (tmp_path / "link").symlink_to("deep/deeper")
+    monkeypatch.chdir(tmp_path)
+    made = plan(["a.txt", "link/../a.txt", "deep/../link/b.txt"], documents="file")
+    assert [*made.document_names.values()] == ["link/../a.txt", "link/b.txt", "a.txt"]
+
+
 @pytest.mark.parametrize("name", ["data[1]", "data*", "da?a1", "[*]", ".data[1]"])
 def test_the_name_of_the_current_folder_is_no_pattern(tmp_path, monkeypatch, name):
     make_files(tmp_path, dict.fromkeys([f"{name}/a.txt", f"{name}/.b.txt", "data1/a.txt"], "x"))
