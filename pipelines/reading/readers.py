@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def _whole_file(shard: Shard, plan: ReadPlan) -> Iterator[tuple[str, Sequence[An
     found: list[str] = []
     characters = 0
     texts: _Texts = Unusable("empty")
-    for _, _, texts in _clean_rows(shard, plan):
+    for _, _, texts in _clean_rows(shard, replace(plan, id_column=None)):
         if isinstance(texts, Unusable):
             if texts in HARMLESS:
                 continue

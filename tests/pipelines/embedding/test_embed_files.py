@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from read_inputs import write_rows
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
@@ -103,6 +104,17 @@ def test_each_file_is_a_text_with_its_path(tmp_path, job, encoded, monkeypatch):
     (tmp_path / "one.txt").write_text("oil Two dogs run")
     job("line", "one.txt")
     np.testing.assert_allclose(vectors[1], read_embeddings(tmp_path / "line")[1][0], atol=1e-6)
+
+
+def test_the_rows_of_a_table_are_one_text_too(tmp_path, job, encoded):
+    rows = [("oil",), ("Two dogs run",)]
+    for kind in ("csv", "tsv", "jsonl", "parquet"):
+        path = tmp_path / "in" / kind / f"a.{kind}"
+        path.parent.mkdir(parents=True)
+        write_rows(path, rows)
+        job(f"out-{kind}", f"in/{kind}", documents="file")
+        assert read_embeddings(tmp_path / f"out-{kind}")[0].tolist() == [str(path)]
+    assert encoded == ["oil Two dogs run"] * 4
 
 
 def test_wrapped_lines_are_cleaned_as_texts_of_their_own(tmp_path, job, encoded):
