@@ -22,6 +22,8 @@ _MARKS = {
     codecs.BOM_UTF16_BE: ("utf-16", "utf-16-be"),
 }
 _WIDE = ("utf-16", "utf-32")
+# In these the meaning of a byte depends on those before it, perhaps on earlier lines.
+_STATEFUL = ("utf", "iso2022", "hz")
 _ERRORS = "cotbert.invalid"
 # Invalid bytes become a lone surrogate, which stays invalid in UTF-8.
 codecs.register_error(_ERRORS, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
@@ -105,7 +107,7 @@ def can_be_cut(encoding: str | None) -> bool:
         return True
     try:
         single = len(bytes(range(256)).decode(encoding, "replace")) == 256
-        return single and "\n".encode(encoding) == b"\n" and not encoding.startswith("utf")
+        return single and "\n".encode(encoding) == b"\n" and not encoding.startswith(_STATEFUL)
     except ValueError:
         return False
 
