@@ -35,6 +35,7 @@ def named_encoding(name: str | None) -> str | None:
         return None
     try:
         "".encode(name)  # raises for codecs that are not text encodings, such as base64
+        codecs.getincrementaldecoder(name)(_ERRORS).decode(b"", True)  # and this for those of names
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UserError(

@@ -98,7 +98,7 @@ def test_an_encoding_that_the_file_contradicts_is_refused(tmp_path, data, encodi
         plan([str(tmp_path)], encoding=encoding)
 
 
-@pytest.mark.parametrize("name", ["latin-15x", "base64", "rot13", "undefined"])
+@pytest.mark.parametrize("name", ["latin-15x", "base64", "rot13", "undefined", "idna", "punycode"])
 def test_an_unknown_encoding_is_refused(name):
     with pytest.raises(UserError, match=f"encoding is '{name}', which is unknown"):
         named_encoding(name)
