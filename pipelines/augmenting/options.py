@@ -37,6 +37,7 @@ class BackTranslation:
     backward_prefix: str | None = Option(
         "prefix each text to translate back with this target-language token; '' for none",
         "TOKEN",
+        may_be_empty=True,
         default="inferred from the vocabulary",
     ).field(None)
     engine: EngineName = Option(

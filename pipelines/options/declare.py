@@ -44,7 +44,8 @@ class Option:
     warning, does nothing and is not shown. append: the option may be repeated, with one value each
     time. exclusive: options with the same value here exclude each other. path: "input" for a text
     that names an input, "name" for one that may be a path; a field of type Path is always a path.
-    convert: function from a value of type `kind` to the field's value, which may raise UserError.
+    may_be_empty: whether an empty text is a value. convert: function from a value of type `kind` to
+    the field's value, which may raise UserError.
     """
 
     help: str
@@ -60,6 +61,7 @@ class Option:
     append: bool = False
     exclusive: str = ""
     path: Literal["", "input", "name"] = ""
+    may_be_empty: bool = False
     convert: Callable[[Any], Any] | None = None
     kind: type = str
 

@@ -24,7 +24,21 @@ OnAdded = Callable[[Declared, argparse.Action], None]
 
 def _value_type(one: Declared) -> Callable[[str], Any] | None:
     """Return the function that converts an argument to a value; None keeps the text."""
-    return _local_path if one.kind is Path else None if one.kind is str else one.kind
+    if one.kind is Path:
+        return _local_path
+    if one.kind is not str:
+        return one.kind
+    return None if one.option.may_be_empty or one.option.positional else _some_text
+
+
+def _some_text(text: str) -> str:
+    """Return a text that is not empty; an unset variable of the shell gives an empty one, which
+    would count as no value."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "'' is an empty text: give a value, or leave the option out"
+        )
+    return text
 
 
 def _local_path(text: str) -> Path:
@@ -33,7 +47,8 @@ def _local_path(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text!r} is an address: give a path on a local disk or on storage that is mounted"
         )
-    return Path(os.path.expanduser(text))  # a shell leaves the ~ of --output=~/runs to the program
+    # A shell leaves the ~ of --output=~/runs to the program.
+    return Path(os.path.expanduser(_some_text(text)))
 
 
 def add_arguments(

@@ -117,7 +117,7 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     assert (run.info.run_name, run.info.status) == ("augment / out", "FINISHED")
     assert run.data.metrics["source_kept_refusal"] == 1
     names = {a.path for a in own_store.list_artifacts(run.info.run_id)}
-    assert names == {"manifest.json", "report.html"}
+    assert names == {"manifest.json", "report.html", "result.json"}
     report = (tmp_path / "out" / "report.html").read_text()
     assert "source kept: several_lines" in report
     assert "As an AI, I have no oil." in report

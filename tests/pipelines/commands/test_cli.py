@@ -140,6 +140,8 @@ def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
         ("embed m --input a --output b --workers two", "argument --workers: invalid int value"),
         ("embed m --input a --output s3://b/c", "--output: 's3://b/c' is an address: give a path"),
         ("submit --address http://a -- index v --output gs://b/c", "--output: 'gs://b/c' is an"),
+        ("embed m --input a --output b --id-column=", "--id-column: '' is an empty text: give a"),
+        ("embed m --input a --output=", "argument --output: '' is an empty text: give a value, or"),
         ("train quickstart --corpus a --output b --senteval c --dev-pairs d", "not allowed with"),
         ("evaluate m --readout lst", "invalid choice: 'lst'"),
         ("tune temperature --corp a --output b --sampling-se 1 --nope", "arguments: --nope; see"),

@@ -92,7 +92,7 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
 
 
 def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
-    own = {"found_first": 50.0, "low": 40.0, "high": 60.0}
+    own = {"found_first": 50.0, "low": 40.0, "high": 60.0, "queries": 2}
     searches = ("held-out", "held-out-with-keywords")
     adapted = {
         "encoder": "bert",
