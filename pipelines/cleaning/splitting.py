@@ -30,6 +30,10 @@ _NAME_AFTER = re.compile(r"[_{]|\S*?([a-z][A-Z]|\w\.\w)")
 # sentence.
 _NUMBER = re.compile(r"\s*(?:§+\s*)?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[IVXLC]+)\.\s*")
 
+# How much of the text before a cut is looked at. With all of it, 320,000 characters of code without
+# a blank took 12 s.
+MOST_CHARACTERS = 200
+
 
 def check_splitter(language: str) -> None:
     """Raise UserError unless sentencex has rules for this language."""
@@ -50,13 +54,16 @@ def split(text: str, language: str) -> list[str]:
 
 def _joined(parts: Iterable[str]) -> list[str]:
     """Join pieces that were cut within a name, or after the number of a list item."""
-    joined: list[str] = []
+    joined: list[list[str]] = []
+    before = ""
     for part in parts:
-        if joined and (_NUMBER.fullmatch(joined[-1]) or _is_within_name(joined[-1], part)):
-            joined[-1] += part
+        if joined and (_NUMBER.fullmatch(before) or _is_within_name(before, part)):
+            joined[-1].append(part)
+            before = (before + part)[-MOST_CHARACTERS:]
         else:
-            joined.append(part)
-    return joined
+            joined.append([part])
+            before = part[-MOST_CHARACTERS:]
+    return ["".join(pieces) for pieces in joined]
 
 
 def _is_within_name(before: str, after: str) -> bool:

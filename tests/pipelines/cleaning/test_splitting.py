@@ -71,6 +71,12 @@ def test_the_number_of_an_item_or_a_section_is_no_sentence(sentences):
     assert split(" ".join(sentences), "en") == sentences
 
 
+@pytest.mark.timeout(60)
+def test_code_without_a_blank_takes_time_in_proportion_to_its_length():
+    """Quadratic time would take minutes here."""
+    assert split("foo._bar" * 100_000, "en") == ["foo._bar" * 100_000]
+
+
 def test_an_abbreviated_monsieur_is_no_sentence():
     sentences = ["M. Dupont est venu.", "Il part."]
     assert split(" ".join(sentences), "fr") == sentences
