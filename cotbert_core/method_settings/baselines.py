@@ -58,7 +58,10 @@ class SimCseSettings(TripleSettings):
 class PromCseSettings(TripleSettings):
     """The settings of PromCSE (Jiang et al., 2022): SimCSE's, for prefixes of a frozen encoder."""
 
-    idle_at = (("triples", False, ("hinge_weight", "hinge_margin")),)
+    idle_at = (
+        ("triples", False, ("hinge_weight", "hinge_margin")),
+        ("hinge_weight", 0, ("hinge_margin",)),
+    )
     name: Literal["promcse"] = "promcse"
     length: int = Field(16, ge=1)
     """The number of trained keys and values to which the tokens of each layer attend too."""
@@ -135,6 +138,7 @@ class DclrSettings(TwoMaskSettings):
     encoders: ClassVar[tuple[str, ...]] = ("complement",)
     idle_at = (
         ("noise", 0, ("noise_steps", "noise_step_size")),
+        ("noise_steps", 0, ("noise_step_size",)),
         ("complement", None, ("threshold",)),
     )
     name: Literal["dclr"] = "dclr"
@@ -155,6 +159,7 @@ class DiffCseSettings(TwoMaskSettings):
     """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
 
     encoders: ClassVar[tuple[str, ...]] = ("generator",)
+    idle_at = (("detection_weight", 0, ("mask_share",)),)
     name: Literal["diffcse"] = "diffcse"
     generator: str | None = None
     """The masked language model with the same tokenizer that replaces tokens; null: the encoder as
@@ -165,6 +170,13 @@ class DiffCseSettings(TwoMaskSettings):
     """The weight of the loss of finding the replaced tokens."""
 
 
+# RankCSE's settings of the distillation.
+_DISTILLATION = (
+    *("second_teacher", "teacher_weight", "distillation"),
+    *("student_temperature", "teacher_temperature"),
+)
+
+
 class RankCseSettings(TwoMaskSettings):
     """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
 
@@ -172,6 +184,7 @@ class RankCseSettings(TwoMaskSettings):
     idle_at = (
         ("distillation", "listmle", ("teacher_temperature",)),
         ("second_teacher", None, ("teacher_weight",)),
+        ("distillation_weight", 0, _DISTILLATION),
     )
     name: Literal["rankcse"] = "rankcse"
     teacher: str | None = None
@@ -229,6 +242,7 @@ class SncseSettings(ContrastiveSettings):
     """The settings of SNCSE (Wang et al., 2022): the sentence's negation as a soft negative."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor", "positive")
+    idle_at = (("margin_weight", 0, ("alpha", "beta")),)
     name: Literal["sncse"] = "sncse"
     alpha: float = Field(0.1, ge=0)
     """By how much the negation's cosine must be below the positive's at least."""

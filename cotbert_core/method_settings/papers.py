@@ -84,6 +84,7 @@ class DenoSentSettings(PositiveSettings):
     idle_at = (
         ("objective", "contrastive", _GENERATIVE),
         ("objective", "generative", ("temperature", "contrastive_weight", "projected")),
+        ("positive", "dropout", ("target",)),
     )
     name: Literal["denosent"] = "denosent"
     positive: Positive = "paired"
