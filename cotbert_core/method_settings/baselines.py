@@ -170,11 +170,8 @@ class DiffCseSettings(TwoMaskSettings):
     """The weight of the loss of finding the replaced tokens."""
 
 
-# RankCSE's settings of the distillation.
-_DISTILLATION = (
-    *("second_teacher", "teacher_weight", "distillation"),
-    *("student_temperature", "teacher_temperature"),
-)
+# RankCSE's settings of the distillation, besides the teachers.
+_DISTILLATION = ("teacher_weight", "distillation", "student_temperature", "teacher_temperature")
 
 
 class RankCseSettings(TwoMaskSettings):
