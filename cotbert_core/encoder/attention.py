@@ -10,6 +10,7 @@ gradients the rows are padded here instead, in the attention alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,6 +56,26 @@ def set_attention(model: Any, name: str, attention: Attention) -> str:
     _register()
     model.set_attn_implementation(chosen)
     return chosen
+
+
+def accept_bf16(model: Any) -> None:
+    """Let DeBERTa (v1) run under autocast.
+
+    transformers adds its biases in fp32 to queries in bf16, and then masks scores in bf16 with the
+    lowest number of fp32, which torch refuses.
+    """
+    if model.config.model_type == "deberta":
+        for layer in model.encoder.layer:
+            attention = layer.attention.self
+            attention.transpose_for_scores = partial(_by_heads, attention.num_attention_heads)
+
+
+def _by_heads(heads: int, values: Tensor) -> Tensor:
+    """Return values (N, L, D) as (N, heads, L, d), in autocast's number format."""
+    device = values.device.type
+    if torch.is_autocast_enabled(device):
+        values = values.to(torch.get_autocast_dtype(device))
+    return values.view(*values.shape[:-1], heads, -1).permute(0, 2, 1, 3)
 
 
 def attention_of(model: Any) -> str:

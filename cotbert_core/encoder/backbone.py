@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from cotbert_core.encoder.attention import PLAIN, UNPADDED, initial_attention, set_attention
+from cotbert_core.encoder.attention import (
+    PLAIN,
+    UNPADDED,
+    accept_bf16,
+    initial_attention,
+    set_attention,
+)
 from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part, small_files
 from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
@@ -195,6 +201,7 @@ def load_backbone(
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()
     implementation = set_attention(model, name, attention)
+    accept_bf16(model)
     load_prefixes(model, name)
     replace_dropout(model, dropout)
     return Backbone(model, tokenizer, name, implementation)

@@ -16,6 +16,7 @@ from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
@@ -102,6 +103,13 @@ def test_vectors_are_the_mean_of_transformers_last_layer(folder, sentences):
             expected.append(model(**inputs).last_hidden_state[0].mean(dim=0).numpy())
     found = SentenceEncoder.from_pretrained(folder).encode(sentences, precision="fp32")
     np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_bf16_gives_about_the_vectors_of_fp32(folder, sentences):
+    encoder = SentenceEncoder.from_pretrained(folder)
+    expected, found = (encoder.encode(sentences, precision=one) for one in ("fp32", "bf16"))
+    assert cosines(found, expected).min() > 0.999
+    assert not np.array_equal(found, expected), "premise: bf16 rounds"
 
 
 def test_a_step_trains_the_encoder_and_other_libraries_read_it(
