@@ -42,6 +42,11 @@ class PlainTokenizer:
         self._backend = backend
         self._blank = " " if is_byte_level(backend) else ""
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Keep typed special tokens as text, a setting that the backend's pickle and copy lack."""
+        self.__dict__.update(state)
+        self._backend.encode_special_tokens = True
+
     def __call__(
         self,
         sentences: Sequence[str],
