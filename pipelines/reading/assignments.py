@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,13 @@ def _assignment(text: str) -> tuple[str, Any]:
         )
     try:
         parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # ValueError: a day that does not exist
         parsed = value
     if type(parsed) is int and str(parsed) != value.strip():
         return path, value.strip()  # YAML 1.1 reads 064 as octal and 1:30 as 90
-    # A text is used as written, since colons, brackets and # have a meaning in YAML.
-    if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and value[0] not in "'\""):
+    # A text is used as written, since colons, brackets, # and a date have a meaning in YAML.
+    quoted = value[:1] in ("'", '"')
+    if isinstance(parsed, (dict, list, date)) or (isinstance(parsed, str) and not quoted):
         parsed = value.strip()
     try:
         # YAML 1.1 reads 3e-5, which has no dot, as a text.

@@ -126,7 +126,8 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
     assert made.eval_every == RECIPES["cot-bert-base"]().eval_every
     assert settings("encoder=of-set", workers=2).encoder == "of-set"
     assert settings("encoder=20241127").encoder == "20241127"
-    assert settings("encoder=007").encoder == "007"
+    for name in ("007", "2026-11-30", "2026-11-31"):
+        assert settings(f"encoder={name}").encoder == name
     assert settings("batch_size=064").batch_size == 64
 
 
