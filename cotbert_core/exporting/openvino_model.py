@@ -150,8 +150,7 @@ def _compile(graph: Any, precision: str, threads: int) -> Any:
 
 
 def converted(model: Any) -> Any:
-    """Return a transformers model as OpenVINO's graph, without sending usage statistics as
-    openvino.convert_model does."""
+    """Return a transformers model as OpenVINO's graph."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 

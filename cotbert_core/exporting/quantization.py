@@ -9,7 +9,6 @@ torch in fp32.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -39,7 +38,6 @@ def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
     check_nncf()
     check_openvino(encoder)
     batches = _batches(encoder, texts)
-    os.environ.setdefault("NNCF_CI", "1")  # read at the import: no usage statistics are sent
     import nncf
 
     nncf.set_log_level(logging.ERROR)

@@ -7,6 +7,7 @@ training writes, for any encoder; the files of an encoder that was only a pickle
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -151,6 +152,7 @@ def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
 
 def run_onnx(folder: Path, texts: Sequence[str]) -> np.ndarray:
     """Return (N, D) vectors of (N,) texts by onnxruntime and tokenizers, as the card describes."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its import would send usage data
     import onnxruntime
     from tokenizers import Tokenizer
 
