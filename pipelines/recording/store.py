@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,9 @@ def connect() -> Any:
     os.environ.setdefault(TELEMETRY_OFF, "true")
     from mlflow import MlflowClient
 
+    # MLflow imports polars if it is installed, whose handler of SIGINT lets the system resume what
+    # it interrupts: Ctrl-C would not end a wait for a thread.
+    signal.siginterrupt(signal.SIGINT, True)
     # MLflow sets its log levels when it is imported.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
@@ -13,6 +15,15 @@ from pipelines import cli
 from pipelines.runtime import stop_signals as stop_signals_module
 from pipelines.runtime.stop_signals import restored_signal_handlers, stop_signals
 
+WAITING = """
+import os, signal, threading
+from pipelines.recording.store import connect
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+connect()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Event().wait()
+"""
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -168,3 +179,12 @@ def test_a_signal_that_a_library_drops_interrupts_at_the_end_of_its_block(number
         assert stop.signal == number
     with stop_signals(), restored_signal_handlers():
         pass  # without a signal nothing is raised
+
+
+def test_ctrl_c_ends_a_wait_for_a_lock(tmp_path):
+    """Also after MLflow has imported polars, which replaces the handler of SIGINT."""
+    pytest.importorskip("polars", reason="only polars replaces it")
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    command = [sys.executable, "-c", WAITING]
+    ended = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+    assert ended.returncode == -signal.SIGINT, ended.stderr
