@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pipelines.augmenting.chat_answers import Answer
@@ -83,10 +84,11 @@ class LlmRewriter:
                         yield from self._finish(number, answer)
                         self._check_use(texts[number], answer)
                 except (Exception, KeyboardInterrupt) as reason:
-                    if isinstance(reason, KeyboardInterrupt) and pending:
-                        say(f"waiting for {len(pending)} answers, which are paid for")
                     stopped = stopped or reason
                     self.endpoint.stop.set()
+                    if isinstance(reason, KeyboardInterrupt) and pending:
+                        with suppress(OSError):  # SIGHUP: the terminal is gone
+                            say(f"waiting for {len(pending)} answers, which are paid for")
         if stopped is not None:
             raise stopped
         unpaid = self._take_unpaid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -10,7 +11,7 @@ import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 
 from cotbert_core.errors import UserError
-from pipelines.augmenting import chat_endpoint
+from pipelines.augmenting import chat_endpoint, llm_rewriting
 from pipelines.augmenting.chat_answers import Answer, read_answer
 from pipelines.augmenting.chat_endpoint import (
     ChatEndpoint,
@@ -96,6 +97,29 @@ def test_an_answer_is_given_while_another_is_awaited():
         given.set()
         assert [r.id for some in rewrites for r in some] == [0]
         endpoint.close()
+
+
+def test_pending_answers_are_kept_when_the_terminal_is_gone(monkeypatch):
+    wait, interrupts = llm_rewriting.wait, [KeyboardInterrupt]
+
+    def interrupted(*given, **options):
+        if interrupts:
+            raise interrupts.pop()
+        return wait(*given, **options)
+
+    def refused(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(llm_rewriting, "wait", interrupted)
+    monkeypatch.setattr(llm_rewriting, "say", refused)
+    found = []
+    with ChatServer(delay=0.1) as server:
+        endpoint = ChatEndpoint(chosen := options(server))
+        rewrites = LlmRewriter(chosen, endpoint, TokenBudget(None)).rewrite(TEXTS, {})
+        with pytest.raises(KeyboardInterrupt):
+            found.extend(rewrite for some in rewrites for rewrite in some)
+        endpoint.close()
+    assert sorted(TEXTS[rewrite.id] for rewrite in found) == sorted(server.asked)
 
 
 def test_nothing_is_sent_that_was_not_asked_for_and_the_key_is_hidden_in_an_answer():
