@@ -63,8 +63,8 @@ def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ())
 def absolute_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with absolute paths for the cache and for a database of MLflow."""
     absolute = dict(variables)
-    if "COTBERT_CACHE" in absolute:
-        absolute["COTBERT_CACHE"] = os.path.abspath(absolute["COTBERT_CACHE"])
-    if "MLFLOW_TRACKING_URI" in absolute:
-        absolute["MLFLOW_TRACKING_URI"] = absolute_store(absolute["MLFLOW_TRACKING_URI"])
+    if cache := absolute.get("COTBERT_CACHE"):
+        absolute["COTBERT_CACHE"] = os.path.abspath(cache)
+    if store := absolute.get("MLFLOW_TRACKING_URI"):
+        absolute["MLFLOW_TRACKING_URI"] = absolute_store(store)
     return absolute

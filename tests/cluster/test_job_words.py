@@ -103,6 +103,11 @@ def test_what_of_the_environment_is_passed_on(own_place):
     assert held["MLFLOW_TRACKING_URI"] == f"sqlite:///{own_place}/mlflow.db"
 
 
+def test_an_empty_variable_is_not_the_current_folder():
+    empty = {"COTBERT_CACHE": "", "MLFLOW_TRACKING_URI": ""}
+    assert package.absolute_variables(empty) == empty
+
+
 def test_a_job_as_it_is_sent(own_place, monkeypatch):
     """To a cluster that grows."""
     monkeypatch.setenv("HF_TOKEN", "secret")
