@@ -5,7 +5,6 @@ cotbert_core/exporting/quantization.py makes it, openvino_model.py runs it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,6 @@ from cotbert_core.files import digest, read_json, write_json
 RECORD_FILE = "quantization.json"
 # The keys of the record: the digest of the files from which the graph was made, and of its own.
 MADE_FROM, DIGEST = "made_from", "digest"
-
-# At their import OpenVINO and NNCF send usage data to Google Analytics with this package. Both work
-# without it, and send nothing then.
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 
 def has_int8(name: str) -> bool:

@@ -9,6 +9,7 @@ OpenVINO is an extra that is only imported on use.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from dataclasses import replace
@@ -36,6 +37,9 @@ PRECISIONS = {"bf16": "bf16", "fp32": "f32"}
 def check_openvino(encoder: SentenceEncoder) -> None:
     """Raise UserError if OpenVINO is not installed or cannot compute this encoder here."""
     require_packages("backend 'openvino'", ["openvino"], "openvino")
+    # When OpenVINO and NNCF are imported, they send usage data to Google Analytics by this package,
+    # if it is there.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if prefix_length(encoder.backbone.model):
         raise UserError(
             f"encoder {encoder.backbone.name!r} attends to trained prefixes, which backend "
