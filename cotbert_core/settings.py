@@ -266,13 +266,17 @@ def flatten(settings: Settings) -> dict[str, Any]:
 
 
 def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values as a flat dict: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    """Return nested values as a flat dict: {"a": {"b": 1}} becomes {"a.b": 1}.
+
+    Raises UserError for {"a": {"b": 1}, "a.b": 2}.
+    """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten_values(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        name = f"{prefix}{key}"
+        more = flatten_values(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        if twice := flat.keys() & more:
+            raise UserError(f"setting {min(twice)!r} is given twice, nested and by its whole name")
+        flat |= more
     return flat
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError, first_line, unknown
+from cotbert_core.errors import UserError, unknown
 from tune_spaces.axes import Axis, Choice, choice, grid, is_number, loguniform, uniform
 from tune_spaces.builtin_spaces import SPACES
 from tune_spaces.search_space import VARIANT, Space
@@ -89,17 +89,12 @@ def _missing() -> Any:
 
 def _parse(path: Path) -> Space:
     """Return the space in a YAML file, which has the fields of Space."""
-    import yaml  # the command line imports this file, and most commands read no YAML
+    from tune_spaces.yaml_values import read_yaml  # most commands read no YAML
 
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise _error(path, f"it is not valid YAML{where} ({error.problem}); correct it") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or first_line(error)
-        raise _error(path, f"it cannot be read ({why}); give a YAML file") from None
+        values = read_yaml(path)
+    except UserError as error:
+        raise _error(path, str(error)) from None
     known = [f.name for f in fields(Space)]
     if not isinstance(values, dict):
         raise _error(path, f"it has no space; give the fields {', '.join(known)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten_values, rename_notes, with_current_names
 from pipelines.runtime.progress import say_once
+from tune_spaces.yaml_values import parse_value, read_yaml
 
 
 def assigned(assignments: Sequence[str]) -> dict[str, Any]:
@@ -25,11 +25,9 @@ def assigned(assignments: Sequence[str]) -> dict[str, Any]:
 def read_config(path: Path) -> dict[str, Any]:
     """Return the settings of a YAML file, flat and by their current names."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(
-            f"config {str(path)!r} cannot be read ({error}): give a YAML file"
-        ) from None
+        values = read_yaml(path) or {}
+    except UserError as error:
+        raise UserError(f"config {str(path)!r}: {error}") from None
     if not isinstance(values, dict):
         raise UserError(f"config {str(path)!r} holds no settings: write `setting: value` lines")
     return _current(flatten_values(values))
@@ -49,17 +47,11 @@ def _assignment(text: str) -> tuple[str, Any]:
             f"--set {text!r} is not an assignment: write --set optimizer.learning_rate=3e-5"
         )
     try:
-        parsed = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError):  # ValueError: a day that does not exist
+        parsed = parse_value(value)
+    except (yaml.YAMLError, ValueError):  # ValueError: a number with thousands of digits
         parsed = value
-    if type(parsed) is int and str(parsed) != value.strip():
-        return path, value.strip()  # YAML 1.1 reads 064 as octal and 1:30 as 90
-    # A text is used as written, since colons, brackets, # and a date have a meaning in YAML.
+    # A text is used as written, since colons, brackets and # have a meaning in YAML.
     quoted = value[:1] in ("'", '"')
-    if isinstance(parsed, (dict, list, date)) or (isinstance(parsed, str) and not quoted):
+    if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and not quoted):
         parsed = value.strip()
-    try:
-        # YAML 1.1 reads 3e-5, which has no dot, as a text.
-        return path, float(parsed) if isinstance(parsed, str) else parsed
-    except ValueError:
-        return path, parsed
+    return path, parsed

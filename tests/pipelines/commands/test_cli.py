@@ -68,7 +68,7 @@ MISTAKES = {
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
     "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
     "workers": (f"{TRAIN} --workers 0", "workers is 0"),
-    "config path": (f"{TRAIN} --config none.yaml", "config 'none.yaml' cannot be read"),
+    "config path": (f"{TRAIN} --config none.yaml", "config 'none.yaml': it cannot be read"),
     "no mask": (f"{TRAIN} --set templates.anchor=a_[X]", r"at the template's \[MASK\]; add one"),
     "decoder heads": (
         f"train denosent-base {READY} --set method.heads=5 --set optimizer.warmup_steps=0",
