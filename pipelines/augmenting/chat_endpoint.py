@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +26,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import HIDDEN, SHORTEST_SECRET, SHORTEST_TOKEN, redact
 from pipelines.augmenting.chat_answers import Answer, error_message, read_answer
 from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
+from pipelines.augmenting.rate_limiter import RateLimiter
+from pipelines.runtime.progress import say_once
 
 # Seconds before the first retry, and the most before any retry.
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
@@ -43,24 +44,6 @@ REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the 
 
 class StoppedError(RuntimeError):
     """The job cannot continue now; its rewrites are kept, and the same command continues it."""
-
-
-class RateLimiter:
-    """Space the requests of all threads evenly over the minute. clock: returns seconds."""
-
-    def __init__(
-        self, per_minute: float | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._gap = 60.0 / per_minute if per_minute else 0.0
-        self._clock, self._next = clock, 0.0
-        self._lock = threading.Lock()
-
-    def wait(self, stop: threading.Event) -> None:
-        """Wait until the next request may start; return at once if `stop` is set."""
-        with self._lock:
-            start = max(self._next, self._clock())
-            self._next = start + self._gap
-        stop.wait(max(0.0, start - self._clock()))
 
 
 def read_key(variable: str | None, base_url: str) -> str:
@@ -163,7 +146,14 @@ class ChatEndpoint:
             if answer.text is not None or answer.unfinished or refused or not retry.total:
                 return answer
             retry = retry.increment()
-            self.stop.wait(_retry_after(retry, response) or retry.get_backoff_time())
+            pause = _retry_after(retry, response) or retry.get_backoff_time()
+            if pause > LONGEST_WAIT:
+                say_once(
+                    f"the endpoint {self._url} asks for a pause of more than a minute "
+                    f"({latest.reason}), and the job waits; Ctrl-C ends it, and the same command "
+                    "continues it"
+                )
+            self.stop.wait(pause)
 
     def _ask(self, content: str) -> tuple[Answer, requests.Response | None]:
         """Return the answer to one request and the response, if there is one."""

@@ -15,7 +15,6 @@ from pipelines.augmenting import chat_endpoint, llm_rewriting
 from pipelines.augmenting.chat_answers import Answer, read_answer
 from pipelines.augmenting.chat_endpoint import (
     ChatEndpoint,
-    RateLimiter,
     StoppedError,
     check_url,
     read_key,
@@ -28,6 +27,7 @@ from pipelines.augmenting.llm_rewriting import (
     LlmRewriter,
     TokenBudget,
 )
+from pipelines.augmenting.rate_limiter import RateLimiter
 
 # A message that is cut within the key, which follows it.
 LONG = "x" * 190
@@ -448,7 +448,7 @@ def test_requests_are_spread_over_the_minute():
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("4", 4.0), ("86400", 600.0), ("soon", 0.0)])
-def test_status_429_is_waited_out_as_long_as_the_endpoint_says(header, seconds):
+def test_status_429_is_waited_out_as_long_as_the_endpoint_says(header, seconds, capsys):
     def reply(sentence, number):
         limited = (429, {"Retry-After": header}, "")
         return limited if number == 1 else answer(paraphrase(sentence))
@@ -458,6 +458,8 @@ def test_status_429_is_waited_out_as_long_as_the_endpoint_says(header, seconds):
         assert endpoint.complete("Say again: a b").text == "In other words, a b"
         endpoint.close()
     assert waits.seconds == [0.0, seconds, 0.0], "of the rate limit, and before the retry"
+    said = "asks for a pause of more than a minute (status 429), and the job waits; Ctrl-C ends it"
+    assert (said in capsys.readouterr().err) == (seconds > 60)
 
 
 def test_an_endpoint_is_tried_before_anything_starts():
