@@ -115,10 +115,12 @@ def _check_name(name: str | None, command: Sequence[str], server: JobServer) -> 
         )
     if (existing := server.job(name)) is not None:
         earlier_command = (existing.get("metadata") or {}).get("command")
-        which = "the same" if earlier_command == _line(command) else "another"
+        is_same = earlier_command == _line(command)
         raise UserError(
-            f"a job {name!r} already exists ({existing['status'].lower()}), with {which} command: "
-            "give another --name"
+            f"a job {name!r} already exists ({existing['status'].lower()}), with "
+            f"{'the same' if is_same else 'another'} command: give another --name"
+            + ", under which the command continues what is unfinished in its --output"
+            * is_same
         )
 
 

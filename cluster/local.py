@@ -30,6 +30,8 @@ from pipelines.runtime.ray_folders import ray_folder
 from pipelines.runtime.ray_session import check_installation
 from pipelines.storage.paths import cache_folder
 
+CONNECT_SECONDS = 5.0
+
 
 def state_file() -> Path:
     """Return the record of this machine's cluster; machines may share the cache folder."""
@@ -110,13 +112,11 @@ def _recorded(cluster: LocalCluster) -> Iterator[None]:
     """
     known = running()
     if known is not None:
-        try:
-            JobServer(known.address).get("/api/version")
-        except NoAnswerError:
+        if not _has_head(known):
             raise UserError(
                 f"the cluster at {known.address} has lost its head: remove what is left of it with "
                 "`cotbert cluster down`, then start a new one"
-            ) from None
+            )
         raise UserError(
             f"a cluster is up already, at {known.address}: use it, or stop it with "
             "`cotbert cluster down`"
@@ -130,6 +130,18 @@ def _recorded(cluster: LocalCluster) -> Iterator[None]:
     except BaseException:
         _remove(cluster)
         raise
+
+
+def _has_head(cluster: LocalCluster) -> bool:
+    """Return whether the head's control service and its job server answer; the second outlives the
+    first by minutes."""
+    host, port = cluster.ray_address.split(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        JobServer(cluster.address).get("/api/version")
+    except (OSError, NoAnswerError):
+        return False
+    return True
 
 
 def _remove(cluster: LocalCluster) -> int:

@@ -159,6 +159,7 @@ def test_a_job_of_that_name_is_there(refusal):
         for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
             message = refusal("--name", "mine", address=fake.url, command=(*TRAIN, *more))
             assert f"'mine' already exists (succeeded), with {which} command: give" in message
+            assert ("continues what is unfinished in its --output" in message) == (not more)
 
 
 def test_a_jobs_state_is_reported(own_place, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -70,6 +71,9 @@ def test_a_second_cluster_is_refused(sleepers, own_place, monkeypatch, capsys):
     lost = "the cluster at http://127.0.0.1:1234 has lost its head: remove what is left of it with"
     assert lost in capsys.readouterr().err
     monkeypatch.setattr(JobServer, "get", lambda server, path: {"ray_version": "2"})
+    assert main(["cluster", "up"]) == 2
+    assert lost in capsys.readouterr().err, "the job server outlives the control service"
+    monkeypatch.setattr(local.socket, "create_connection", lambda *given: socket.socket())
     assert main(["cluster", "up"]) == 2
     assert "a cluster is up already, at http://127.0.0.1:1234" in capsys.readouterr().err
     assert jobs.find_address(None) == MADE["address"]
