@@ -69,7 +69,7 @@ from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output, remove_leftover
-from pipelines.training.baseline import baselines
+from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, graded_sets, with_labelled, with_own
 from pipelines.training.training_run import RunOptions
 from pipelines.tuning import state
@@ -154,21 +154,47 @@ def _tracked(job: _Job, parent: str | None, *, timed: bool) -> dict[str, Any]:
 def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
     options, output, labelled = job.options, job.output, job.labelled
-    if not (output / CORPUS / RESULT_FILE).is_file():  # else an earlier run has prepared them
-        prepare(options.prepare_options(), output / CORPUS, run.key)
-    remove_leftover(output / CORPUS)
-    corpus = Corpus.open(output / CORPUS)
-    try:
-        require_sentences(corpus, options)
-    except UserError:
-        shutil.rmtree(corpus.path)
-        raise
-    run.dataset(corpus)
+    corpus = _prepared(job, run)
     encoder = absolute_name(options.encoder)
     # The dev queries or labels choose; the graded pairs are scored beside them.
     dev = graded_sets(TrainSettings(dev="own"), options.senteval, graded_file(options))
     dev = with_labelled(dev, labelled.dev) if labelled else with_own(dev, corpus.path)
     baseline = baselines(output, {encoder: "auto"}, dev, run, readouts=SAVED_READOUTS)[encoder]
+    rows, notes = _train(job, run, corpus, dev, baseline)
+    contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
+    winner = choose(contenders)
+    test = labelled.test if labelled else None
+    shown = _shown(job, contenders, winner)
+    scores = evaluate_models(options, shown, corpus, test, output, run.key)
+    chosen = confirm(winner, contenders[0], *scores[:2])
+    save_model(chosen, output / MODEL)
+    result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
+    result |= {"notes": notes, "rows": row_numbers(read_json(corpus.path / RESULT_FILE))}
+    complete_model(output / MODEL, result)
+    return result
+
+
+def _prepared(job: _Job, run: tracking.Run) -> Corpus:
+    """Return the corpus, which an earlier run may have prepared; UserError if it is too small."""
+    folder = job.output / CORPUS
+    if not (folder / RESULT_FILE).is_file():
+        prepare(job.options.prepare_options(), folder, run.key)
+    remove_leftover(folder)
+    corpus = Corpus.open(folder)
+    try:
+        require_sentences(corpus, job.options)
+    except UserError:
+        shutil.rmtree(corpus.path)
+        raise
+    run.dataset(corpus)
+    return corpus
+
+
+def _train(
+    job: _Job, run: tracking.Run, corpus: Corpus, dev: DevSets, baseline: Baseline
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Train the candidates; return the row of each, and notes for the user."""
+    options, encoder = job.options, absolute_name(job.options.encoder)
     start = _pretrained(job, encoder, corpus, run.key)
     tried = candidates(options, start, plain_readout(baseline))
     settings, notes = supported(tried, corpus, named=bool(options.candidates))
@@ -179,27 +205,22 @@ def _run(job: _Job, run: tracking.Run) -> dict[str, Any]:
         settings,
         corpus,
         dev,
-        output / state.TRIALS_FOLDER,
+        job.output / state.TRIALS_FOLDER,
         baseline,
         parent=run.key,
         max_concurrent=options.max_concurrent,
         kept=job.kept,
     )
-    contenders = [untouched(encoder, baseline), *_trained(rows, encoder, dev, output)]
-    winner = choose(contenders)
-    others = [n for n in job.also if n != winner.name and state.model_of(output, n).is_dir()]
-    scored_too = [Contender(n, str(state.model_of(output, n)), 0.0) for n in others]
-    # The average is scored beside the trained encoder, which may forget more.
+    return rows, notes
+
+
+def _shown(job: _Job, contenders: Sequence[Contender], winner: Contender) -> list[Contender]:
+    """Return the encoders to score by the test half: the untouched one, the winner, those that are
+    asked for, and the average, which may forget less than the winner."""
+    others = [n for n in job.also if n != winner.name and state.model_of(job.output, n).is_dir()]
+    scored_too = [Contender(n, str(state.model_of(job.output, n)), 0.0) for n in others]
     averages = [one for one in contenders if one.name == MERGED and winner.name != UNTOUCHED]
-    shown = list(dict.fromkeys([contenders[0], winner, *scored_too, *averages]))
-    test = labelled.test if labelled else None
-    scores = evaluate_models(options, shown, corpus, test, output, run.key)
-    chosen = confirm(winner, contenders[0], *scores[:2])
-    save_model(chosen, output / MODEL)
-    result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
-    result |= {"notes": notes, "rows": row_numbers(read_json(corpus.path / RESULT_FILE))}
-    complete_model(output / MODEL, result)
-    return result
+    return list(dict.fromkeys([contenders[0], winner, *scored_too, *averages]))
 
 
 def _pretrained(job: _Job, encoder: str, corpus: Corpus, parent: str | None) -> str:
