@@ -24,6 +24,8 @@ MADE = {
     "cpus_per_node": 1,
 }
 
+OWN_MARK = f"mine-{os.getpid()}"  # the tests may run twice at a time on a machine
+
 
 def recorded(place, mark):
     """A cluster in the state file, with a folder."""
@@ -37,20 +39,22 @@ def recorded(place, mark):
 def sleepers(own_place):
     """Two processes with a mark, one of them another's child, and one with another mark."""
     code = "import subprocess, sys; subprocess.run(['sleep', '100'])"
-    marked = {**os.environ, processes.MARK: "mine"}
+    marked = {**os.environ, processes.MARK: OWN_MARK}
     parent = subprocess.Popen([sys.executable, "-c", code], env=marked, start_new_session=True)
-    other = subprocess.Popen(["sleep", "100"], env={**os.environ, processes.MARK: "others"})
-    while len(processes.find_marked("mine")) < 2:
+    other = subprocess.Popen(
+        ["sleep", "100"], env={**os.environ, processes.MARK: f"not-{OWN_MARK}"}
+    )
+    while len(processes.find_marked(OWN_MARK)) < 2:
         assert parent.poll() is None
     yield parent, other
-    processes.terminate("mine")  # the child too, which the next test would find
+    processes.terminate(OWN_MARK)  # the child too, which the next test would find
     for process in (parent, other):
         process.kill()
         process.wait()
 
 
 def test_the_last_line_is_the_job_server(own_place, monkeypatch, capsys):
-    made = LocalCluster(**MADE, mark="mine", folder="/nodes")
+    made = LocalCluster(**MADE, mark=OWN_MARK, folder="/nodes")
     monkeypatch.setattr(local, "up", lambda *asked: made if asked == (3, 4) else None)
     assert main(["cluster", "up", "--nodes", "3", "--cpus-per-node", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -66,7 +70,7 @@ def test_numbers_of_nodes(own_place, capsys):
 
 
 def test_a_second_cluster_is_refused(sleepers, own_place, monkeypatch, capsys):
-    recorded(own_place, "mine")
+    recorded(own_place, OWN_MARK)
     assert main(["cluster", "up"]) == 2
     lost = "the cluster at http://127.0.0.1:1234 has lost its head: remove what is left of it with"
     assert lost in capsys.readouterr().err
@@ -90,12 +94,12 @@ def test_two_commands_at_a_time_are_refused(own_place, capsys):
 
 def test_down_ends_exactly_its_processes(sleepers, own_place, capsys):
     parent, other = sleepers
-    recorded(own_place, "mine")
+    recorded(own_place, OWN_MARK)
     assert main(["cluster", "down"]) == 0
     assert "of 2 node(s) stopped: 2 processes" in capsys.readouterr().out
     parent.wait(5)  # by its signal, or because its child ended first
     assert other.poll() is None
-    assert processes.find_marked("mine") == set()
+    assert processes.find_marked(OWN_MARK) == set()
     assert not (own_place / "nodes").exists()
     assert not local.state_file().exists()
 
