@@ -32,6 +32,7 @@ class BackTranslation:
         "prefix each text with this target-language token if the model has several target "
         "languages, e.g. >>cmn_Hans<<; '' for none",
         "TOKEN",
+        may_be_empty=True,
         default="inferred from the vocabulary",
     ).field(None)
     backward_prefix: str | None = Option(

@@ -11,6 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.readouts import FeatureOptions
+from pipelines.augmenting.options import AugmentOptions
 from pipelines.cli import COMMANDS, build_parser, main
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.options.declare import (
@@ -50,6 +51,14 @@ def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
     build(COMMANDS[command].options, {"parse": None, **vars(parsed(words[1:]))})
     if "--" in words:
         parsed(words[words.index("--") + 1 :])
+
+
+def test_an_empty_text_is_taken_where_the_help_explains_it():
+    explained = {one.name for one in declared(AugmentOptions) if "''" in one.help}
+    assert explained == {"forward-prefix", "backward-prefix"}
+    words = "augment --corpus a --output b --method back-translation".split()
+    parsed = build_parser().parse_args([*words, *(f"--{name}=" for name in explained)])
+    assert (parsed.forward_prefix, parsed.backward_prefix) == ("", "")
 
 
 def test_defaults_in_words_are_those_of_the_code():
