@@ -72,9 +72,9 @@ def search_template(options: TemplateSearchOptions, output: Path) -> dict[str, A
         write_text(folder / TABLE_FILE, search_table(ledger.rows, best) + "\n")
         run.tags({"best_template": best})
         run.metrics({"best_dev_spearman": result["dev_spearman"]})
-        for name in (TABLE_FILE, TEMPLATES_FILE, SETTINGS_FILE):
-            run.artifact(folder / name)
         write_json(folder / RESULT_FILE, result)
+        for name in (TABLE_FILE, TEMPLATES_FILE, SETTINGS_FILE, RESULT_FILE):
+            run.artifact(folder / name)
     return result | {"rows": ledger.rows}
 
 

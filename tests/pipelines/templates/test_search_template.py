@@ -104,7 +104,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     history = own_store.get_metric_history(run.info.run_id, "dev_spearman")
     assert [(m.step, m.value) for m in history] == [(r["number"], r["spearman"]) for r in rows]
     artifacts = {a.path for a in own_store.list_artifacts(run.info.run_id)}
-    assert artifacts == {"templates.jsonl", "templates.txt", "settings.json"}
+    assert artifacts == {"templates.jsonl", "templates.txt", "settings.json", "result.json"}
 
 
 def test_the_table_is_ordered_and_short_when_asked():
