@@ -275,7 +275,9 @@ def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any
         name = f"{prefix}{key}"
         more = flatten_values(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
         if twice := flat.keys() & more:
-            raise UserError(f"setting {min(twice)!r} is given twice, nested and by its whole name")
+            raise UserError(
+                f"setting {min(twice)!r} is given twice, nested and as a dotted name; give it once"
+            )
         flat |= more
     return flat
 

@@ -26,11 +26,11 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the settings of a YAML file, flat and by their current names."""
     try:
         values = read_yaml(path) or {}
+        if not isinstance(values, dict):
+            raise UserError("it holds no settings; write `setting: value` lines")
+        return _current(flatten_values(values))
     except UserError as error:
         raise UserError(f"config {str(path)!r}: {error}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"config {str(path)!r} holds no settings: write `setting: value` lines")
-    return _current(flatten_values(values))
 
 
 def _current(values: dict[str, Any]) -> dict[str, Any]:

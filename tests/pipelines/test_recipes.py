@@ -135,10 +135,13 @@ def test_a_value_means_the_same_in_a_config_file_and_after_set(tmp_path, setting
     ("text", "message"),
     [
         ("seed: 1\nbatch_size: 8\nseed: 2\n", "YAML in line 3, column 1 .'seed' is there twice"),
-        ("method:\n  length: 1\nmethod.length: 2\n", "'method.length' is given twice, nested"),
+        (
+            "method:\n  length: 1\nmethod.length: 2\n",
+            r"config '.*': setting 'method.length' is given twice, .*; give it",
+        ),
         (None, r"config '.*none.yaml': it cannot be read \(No such file"),
         ("seed: [1\n", r"config '.*': it is not valid YAML in line 2, column 1 \(expected"),
-        ("- seed\n", "holds no settings: write `setting: value` lines"),
+        ("- seed\n", "it holds no settings; write `setting: value` lines"),
     ],
 )
 def test_a_config_file_that_is_not_clear_is_refused(tmp_path, text, message):

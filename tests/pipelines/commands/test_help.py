@@ -56,7 +56,7 @@ def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
 def test_an_empty_text_is_taken_where_the_help_explains_it():
     explained = {one.name for one in declared(AugmentOptions) if "''" in one.help}
     assert explained == {"forward-prefix", "backward-prefix"}
-    words = "augment --corpus a --output b --method back-translation".split()
+    words = ["augment", "--corpus", "a", "--output", "b", "--method", "back-translation"]
     parsed = build_parser().parse_args([*words, *(f"--{name}=" for name in explained)])
     assert (parsed.forward_prefix, parsed.backward_prefix) == ("", "")
 
