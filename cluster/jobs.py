@@ -115,12 +115,13 @@ def _check_name(name: str | None, command: Sequence[str], server: JobServer) -> 
         )
     if (existing := server.job(name)) is not None:
         earlier_command = (existing.get("metadata") or {}).get("command")
-        is_same = earlier_command == _line(command)
+        is_same, status = earlier_command == _line(command), existing["status"]
+        unfinished = is_same and status in ("FAILED", "STOPPED")
         raise UserError(
-            f"a job {name!r} already exists ({existing['status'].lower()}), with "
+            f"a job {name!r} already exists ({status.lower()}), with "
             f"{'the same' if is_same else 'another'} command: give another --name"
             + ", under which the command continues what is unfinished in its --output"
-            * is_same
+            * unfinished
         )
 
 

@@ -154,12 +154,17 @@ def test_an_unknown_job(refusal):
 
 
 def test_a_job_of_that_name_is_there(refusal):
-    same = {**JOB, "metadata": {"command": " ".join(("cotbert", *TRAIN))}}
-    with FakeServer(answers(jobs={"mine": same})) as fake:
-        for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
-            message = refusal("--name", "mine", address=fake.url, command=(*TRAIN, *more))
-            assert f"'mine' already exists (succeeded), with {which} command: give" in message
-            assert ("continues what is unfinished in its --output" in message) == (not more)
+    metadata = {"command": " ".join(("cotbert", *TRAIN))}
+    kinds = ("SUCCEEDED", "RUNNING", "FAILED", "STOPPED")
+    jobs = {status: {**JOB, "status": status, "metadata": metadata} for status in kinds}
+    with FakeServer(answers(jobs=jobs)) as fake:
+        for status in kinds:
+            for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
+                message = refusal("--name", status, address=fake.url, command=(*TRAIN, *more))
+                state = f"'{status}' already exists ({status.lower()})"
+                assert f"{state}, with {which} command: give" in message
+                continues = "continues what is unfinished in its --output" in message
+                assert continues == (status in ("FAILED", "STOPPED") and not more)
 
 
 def test_a_jobs_state_is_reported(own_place, capsys):
