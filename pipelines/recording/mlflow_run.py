@@ -166,9 +166,10 @@ class Run:
             queue.write_run_id()
         folder = final_folder or queue.folder
         # Those of child runs too, whose own warnings are in the logs of workers.
-        if waiting := sum(one.waiting() for one in find_queues(queue.folder)):
+        # Not how many: that of result.json is added after the end of the run.
+        if any(one.waiting() for one in find_queues(queue.folder)):
             say(
-                f"warning: {waiting} records wait for MLflow: "
+                "warning: records wait for MLflow: "
                 f"`{typed(('track-sync', str(folder)))}` sends them"
             )
         if refused := queue.refused():
