@@ -75,8 +75,8 @@ def found_texts(
     """Return the texts to show of the rows that were found, by row number, and those of them that
     were embedded, with white space folded.
 
-    source: as `text_source` returns it. ids: of the rows. Where the digests of the embedded texts
-    are gone, all texts are taken for these.
+    source: as `text_source` returns it. ids: of the rows. Without the digests of the embedded texts
+    every text counts as embedded.
     """
     digests = {} if source is None else opened.digests(list(ids))
     if isinstance(source, ReadPlan):
