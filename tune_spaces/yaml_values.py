@@ -22,16 +22,16 @@ _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+
 class _Loader(yaml.SafeLoader):
     """Reads numbers in decimal notation alone, no dates, and each key of a mapping once."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set[str]()
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node, seen = super().compose_mapping_node(anchor), set[str]()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
+                    raise yaml.composer.ComposerError(
                         problem=f"{key.value!r} is there twice", problem_mark=key.start_mark
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
