@@ -126,8 +126,11 @@ def measure_of(entry: Mapping[str, Any]) -> str:
 def _ends(resampled: np.ndarray, groups: int | None) -> dict[str, float | None]:
     """Return low and high of a score's interval, both None if the resamples have no score.
 
-    groups: number of resampled groups if the score is a share, None for a correlation.
+    groups: number of resampled groups if the score is a share, None for a correlation. If all pairs
+    are in perfect order, so are those of every resample, though a few pairs say little.
     """
+    if groups is None and np.ptp(resampled) < 1e-9:
+        return {"low": None, "high": None}
     if groups is None:
         ends = interval(resampled.clip(-100, 100))
     else:

@@ -128,6 +128,15 @@ def test_an_interval_of_a_difference_ends_where_scores_do():
     assert 0 < entry["low"] < 60
 
 
+def test_pairs_in_perfect_order_have_no_interval():
+    """Every resample is in perfect order too, which is no proof of a correlation of 100."""
+    gold, numbers = np.arange(8.0), np.arange(8)
+    perfect = Scored()
+    add_sts(perfect, {"STS-B": {"all": Predicted(gold, gold, numbers)}}, 100)
+    entry = perfect.entries["STS-B"]
+    assert (entry["spearman"], entry["low"], entry["high"]) == (pytest.approx(100.0), None, None)
+
+
 def rows_of(text, title):
     section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
