@@ -16,7 +16,9 @@ from pipelines.reading.assignments import assigned
 from pipelines.recipes import RECIPES
 from pipelines.runtime.progress import say_once
 from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import ENCODER_DIGEST
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
+from pipelines.training.inputs import encoder_digest
 from pipelines.training.sentence_length import with_corpus_max_length
 
 BUDGET = (
@@ -132,6 +134,7 @@ class Comparison:
             "seeds": list(self.seeds),
             "corpus_digest": corpus.digest,
             "dev_digest": dev_digest(self.dev),
+            ENCODER_DIGEST: encoder_digest(self.trained.values()),
             "tasks": list(self.tasks.sts) if self.tasks else [],
         }
 

@@ -15,10 +15,11 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, check_output, open_output
+from pipelines.storage.output_folder import ENCODER_DIGEST, RESULT_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
+from pipelines.training.inputs import encoder_digest
 from pipelines.training.metrics_log import scores_of, spread
 from pipelines.training.train import train
 from pipelines.training.training_run import RunOptions
@@ -65,6 +66,7 @@ def train_seeds(
         "settings": shown | {"seed": list(seeds)},
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
+        ENCODER_DIGEST: encoder_digest([settings]),
     }
     recipe, encoder = options.recipe or settings.method.name, settings.encoder
     params = {**shown, "seeds": ",".join(map(str, seeds)), "recipe": recipe}

@@ -39,8 +39,14 @@ AGAIN = "give the same command again"
 CONTINUE = f"{AGAIN} to continue"
 # Maximum number of changed settings that a message names.
 SHOWN = 5
+# The digest of the encoders that a job begins with, which earlier versions did not record.
+ENCODER_DIGEST = "encoder_digest"
 # What a message calls an entry of a record that is no setting.
-_WORDS = {"corpus_digest": "the corpus", "dev_digest": "the dev pairs or labels"}
+_WORDS = {
+    "corpus_digest": "the corpus",
+    "dev_digest": "the dev pairs or labels",
+    ENCODER_DIGEST: "the encoder's files",
+}
 # A setting on which only the speed of a job depends, so that it may change when the job continues.
 CORES = "cpus_per_worker"
 
@@ -169,7 +175,7 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
         for name, value in LATER_SETTINGS.items()
         if key == name or key.endswith(f".{name}")
     }
-    before = {**implied, **before}
+    before = {ENCODER_DIGEST: now.get(ENCODER_DIGEST), **implied, **before}
     different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     # Equal pairs have an equal digest; their name, `dev`, may change with the version or with a
     # file's name.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.locations import absolute_name
+from cotbert_core.encoder.locations import absolute_name, model_digest
 from cotbert_core.encoder.pooling_files import own_prompt, query_template
 from cotbert_core.errors import UserError
 from cotbert_core.methods import Method, build_method
@@ -23,6 +24,14 @@ def with_absolute_encoders(settings: TrainSettings) -> TrainSettings:
     """Return settings with absolute encoder paths, since workers have other current folders."""
     names = {key: absolute_name(name) for key, name in settings.encoders.items()}
     return override(settings, names)
+
+
+def encoder_digest(several: Iterable[TrainSettings]) -> str | None:
+    """Return a digest of the encoders that runs begin with, by which a continued job is recognised;
+    None if all have hub names."""
+    names = {name for settings in several for name in settings.encoders.values()}
+    found = [digest for name in sorted(names) if (digest := model_digest(name)) is not None]
+    return hashlib.sha256("".join(found).encode()).hexdigest()[:16] if found else None
 
 
 def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:

@@ -27,6 +27,7 @@ from pipelines.runtime.training_capacity import check_capacity
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     CORES,
+    ENCODER_DIGEST,
     SETTINGS_FILE,
     check_output,
     open_output,
@@ -37,7 +38,7 @@ from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import begun_process, fit
-from pipelines.training.inputs import check_inputs, with_absolute_encoders
+from pipelines.training.inputs import check_inputs, encoder_digest, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_rows
 from pipelines.training.run_result import remove_checkpoints, run_result, save_best
@@ -109,6 +110,7 @@ def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, 
         "settings": with_pairs(flatten(settings), dev),
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
+        ENCODER_DIGEST: encoder_digest([settings]),
     }
 
 

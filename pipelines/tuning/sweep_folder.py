@@ -12,12 +12,14 @@ from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
+    ENCODER_DIGEST,
     RESULT_FILE,
     SETTINGS_FILE,
     earlier_run,
     open_output,
 )
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
+from pipelines.training.inputs import encoder_digest
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA
@@ -35,6 +37,7 @@ def record_of(
         "stopping": vars(options.stopping) if options.stopping else None,
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
+        ENCODER_DIGEST: encoder_digest(plan.possible),
         **_named(plan.record, dev),
     }
 

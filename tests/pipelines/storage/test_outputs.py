@@ -13,7 +13,7 @@ from cotbert_core.files import (
     write_json,
     write_text,
 )
-from cotbert_core.settings import flatten
+from cotbert_core.settings import TrainSettings, flatten
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import (
     LATER_SETTINGS,
@@ -23,6 +23,7 @@ from pipelines.storage.output_folder import (
     require_empty,
 )
 from pipelines.storage.resumable_output import RECORD_FILE, resumable_output
+from pipelines.training.inputs import encoder_digest
 
 
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
@@ -205,3 +206,19 @@ def test_unreadable_json_is_a_users_mistake(tmp_path, content):
         (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(UserError, match=r"a\.json' cannot be read as JSON"):
         read_json(tmp_path / "a.json")
+
+
+def test_a_job_is_continued_with_the_same_files_of_its_encoder(tmp_path):
+    encoder = tmp_path / "encoder"
+    write_json(encoder / "tokenizer.json", {})
+    settings = TrainSettings(encoder=str(encoder))
+    earlier = {"settings": flatten(settings)}
+    record = {**earlier, "encoder_digest": encoder_digest([settings])}
+    open_output(tmp_path / "out", "run", record)
+    open_output(tmp_path / "earlier", "run", earlier)
+    (encoder / "model.safetensors").write_bytes(b"trained again")
+    changed = {**earlier, "encoder_digest": encoder_digest([settings])}
+    check_output(tmp_path / "earlier", "run", changed)
+    with pytest.raises(UserError, match=r"with other settings \(the encoder's files\): give"):
+        check_output(tmp_path / "out", "run", changed)
+    assert encoder_digest([TrainSettings(encoder="bert-base-uncased")]) is None

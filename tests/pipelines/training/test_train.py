@@ -143,6 +143,7 @@ def test_the_untouched_encoder_is_the_baseline_of_a_run(trained, printed, store,
     assert run.data.tags["baseline"] == best
     assert run.data.params["dev"] == "built-in pairs"
     assert read_json(trained / "settings.json")["settings"]["dev"] == "built-in pairs"
+    assert read_json(trained / "settings.json")["encoder_digest"], "another encoder is another run"
     message = printed.split("\n\n")[-1].splitlines()[0]
     gap = result["dev_spearman"] - scores[best]
     assert f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than the untouched" in message

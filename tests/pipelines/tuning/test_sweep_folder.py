@@ -8,6 +8,7 @@ from test_tune import data, small
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import output_path, read_json, write_json
+from pipelines.training.inputs import encoder_digest
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.sweep_folder import lacks_registration, open_sweep, record_of
 from pipelines.tuning.trial_plan import sampled_plan
@@ -24,6 +25,7 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     (output / "trials").mkdir()
     assert open_sweep(output, record, discard=False) == output
     assert {trial["dev"] for trial in record["trials"].values()} == {"built-in pairs"}
+    assert record["encoder_digest"] == encoder_digest([base])
     # As an earlier version recorded it: the pairs called after the setting.
     write_json(output / "settings.json", record | plan.record)
     assert read_json(output / "settings.json")["trials"]["0000"]["dev"] == "sts-b"
