@@ -40,7 +40,9 @@ from cotbert_core.templates.wrapping import BoundTemplate
 
 READOUT_TOKEN = "[READOUT]"
 # The papers' rule adds a full stop at the end, unless the last character is one of . ? " '
-FULL_STOP_PLACE = r"(?<=[^.?\"'])\z"
+# White space is folded before, so $ is the end of the text alone. At \z, tokenizers before 0.21
+# (transformers before 4.47) adds nothing.
+FULL_STOP_PLACE = r"(?<=[^.?\"'])$"
 # White space as in str.split(): Python also counts four control characters, \s does not.
 WHITE_SPACE = r"[\s\x1c-\x1f]+"
 # A name in sentence-transformers' own namespace: for any other name it would ask the user for
