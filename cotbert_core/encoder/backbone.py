@@ -22,10 +22,9 @@ from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part, small_files
 from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
 from cotbert_core.encoder.pretrained import open_pretrained
-from cotbert_core.encoder.sentence_transformers_pooling import TRANSFORMER_FILE
+from cotbert_core.encoder.sentence_transformers_pooling import transformer_settings
 from cotbert_core.encoder.threads import keep_threads_started
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_object
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
@@ -147,10 +146,10 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     tokenizer = SentenceTokenizer(open_pretrained(AutoTokenizer, name))
     if tokenizer.lower_cases:
         return tokenizer
-    file = small_files(name) / TRANSFORMER_FILE
-    if file.is_file() and read_object(file).get("do_lower_case"):
+    file, values = transformer_settings(small_files(name))
+    if values.get("do_lower_case"):
         raise UserError(
-            f"encoder {name!r} has do_lower_case in {TRANSFORMER_FILE} and a tokenizer that keeps "
+            f"encoder {name!r} has do_lower_case in {file.name} and a tokenizer that keeps "
             "capital letters, which is not supported: set it to false in a copy of the folder to "
             "read texts as they are, or use sentence-transformers"
         )

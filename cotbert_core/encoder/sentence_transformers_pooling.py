@@ -9,7 +9,13 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import part_of, read_json, read_object
 
-TRANSFORMER_FILE = "sentence_bert_config.json"
+# The files of a Transformer module: versions before 2.0 named them after the family.
+_FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+# What these files can pass on to transformers, which changes how texts are read.
+_PASSED_ON = (
+    *("tokenizer_args", "processor_kwargs", "processing_kwargs"),
+    *("config_args", "config_kwargs"),
+)
 POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 _INSTEAD = (
     "copy the folder without modules.json, which is then read by mean pooling, or encode with "
@@ -33,8 +39,15 @@ def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
         kind = module["type"].rsplit(".", 1)[-1]
         if kind == "Transformer":
             # sentence-transformers 6 stores the limit with the tokenizer; 1e30 means no limit.
-            limit = _limit(folder / TRANSFORMER_FILE, "max_seq_length")
-            limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
+            file, values = transformer_settings(folder)
+            if passed := [key for key in _PASSED_ON if values.get(key)]:
+                raise UserError(
+                    f"{str(file)!r} sets {passed[0]}, which is not supported: encode with "
+                    "sentence-transformers, or take it out of a copy of the folder"
+                )
+            limit = _limit(file, values, "max_seq_length")
+            file = folder / "tokenizer_config.json"
+            limit = limit or _limit(file, _object(file), "model_max_length")
             # That limit includes [CLS] and [SEP]; max_length does not.
             pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None
         elif kind == "Pooling":
@@ -81,9 +94,24 @@ def _pooling_mode(config: Path, values: Mapping[str, Any]) -> str:
     return modes[0]
 
 
-def _limit(path: Path, key: str) -> int | None:
+def transformer_settings(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file of the Transformer module in a folder, and its values; none if it is absent.
+
+    As in sentence-transformers, the first file that has any values is read.
+    """
+    files = [folder / f"sentence_{family}_config.json" for family in _FAMILIES]
+    found = ((file, _object(file)) for file in files)
+    return next(((file, values) for file, values in found if values), (files[0], {}))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the values of a JSON file; none if it is absent."""
+    return read_object(path) if path.is_file() else {}
+
+
+def _limit(path: Path, values: Mapping[str, Any], key: str) -> int | None:
     """Return a file's limit in tokens, including special tokens; None if it has no limit."""
-    value = read_object(path).get(key) if path.is_file() else None
+    value = values.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:

@@ -99,6 +99,33 @@ def test_a_folder_is_read_in_lower_case_or_refused(prompted):
         np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
 
 
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_a_limit_in_an_older_file_is_read(prompted, family):
+    """sentence-transformers before 2.0 named the file after the family."""
+    folder = prompted()
+    before = ours(folder)
+    Path(folder, "sentence_bert_config.json").write_text("{}")
+    write_json(Path(folder, f"sentence_{family}_config.json"), {"max_seq_length": 12})
+    np.testing.assert_allclose(ours(folder), theirs(folder), atol=1e-6)
+    assert np.abs(ours(folder) - before).max() > 0.01, "the limit matters"
+
+
+@pytest.mark.parametrize(
+    "passed",
+    [
+        {"tokenizer_args": {"model_max_length": 12}},
+        {"processing_kwargs": {"text": {"max_length": 12}}},
+        {"config_kwargs": {"num_hidden_layers": 1}},
+    ],
+)
+def test_what_a_folder_passes_on_to_transformers_is_refused(prompted, passed):
+    folder = prompted()
+    file = Path(folder, "sentence_bert_config.json")
+    write_json(file, {**read_json(file), **passed})
+    with pytest.raises(UserError, match=rf"sets {next(iter(passed))}, which is not supported"):
+        ours(folder)
+
+
 def test_the_tokenizer_is_loaded_once_for_the_encoder_and_its_prompt(prompted, monkeypatch):
     folder, loaded = prompted(), []
     real = backbone.load_tokenizer
