@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -85,6 +85,8 @@ class SentenceEncoder:
         the attention implementation (cotbert_core.encoder.attention). Raises UserError for an
         encoder that cannot be opened or read that way.
         """
+        if attention not in (known := get_args(Attention)):
+            raise unknown("attention", attention, known)
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
         pooling = resolve_pooling_config(
             backbone.name, template, readout, max_length, denoise, tokenizer=backbone.tokenizer
@@ -157,6 +159,12 @@ class SentenceEncoder:
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")
+        # A loop over a table or a dictionary would give the names of its columns or keys.
+        if isinstance(sentences, Mapping) or getattr(sentences, "ndim", 1) != 1:
+            raise UserError(
+                f"encode takes a list of sentences, not a {type(sentences).__name__}: give the "
+                "texts of one column or dimension"
+            )
         ids = self.tokenize(sentences, self.max_length)
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
 
@@ -257,7 +265,15 @@ class SentenceEncoder:
 
 
 def _folded(number: int, text: object) -> str:
-    """Return a text with single blanks; UserError if it is not a text."""
+    """Return a text with single blanks; UserError if it is not a text, or not valid Unicode."""
     if not isinstance(text, str):
         raise UserError(f"sentences[{number}] is of the type {type(text).__name__}: give a str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"sentences[{number}] has the lone surrogate {text[error.start]!a} at character "
+            f"{error.start}, which is not valid Unicode: replace it, for example by "
+            "text.encode(errors='replace').decode()"
+        ) from None
     return " ".join(text.split())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import huggingface_hub
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -152,6 +153,8 @@ def test_every_public_name_is_there():
 def test_what_is_wrong_is_reported(bert_folder):
     with pytest.raises(UserError, match="list of sentences"):
         SentenceEncoder.from_pretrained(bert_folder).encode("A man")
+    with pytest.raises(UserError, match="unknown attention 'flash'"):
+        SentenceEncoder.from_pretrained(bert_folder, attention="flash")
     with pytest.raises(UserError, match="shorten the template"):
         SentenceEncoder.from_pretrained(bert_folder, Template("word " * 200 + "[X] [MASK]"))
 
@@ -162,6 +165,7 @@ def test_what_is_wrong_is_reported(bert_folder):
         (None, {}, r"sentences\[1\] is of the type NoneType: give a str"),
         (float("nan"), {}, r"sentences\[1\] is of the type float"),
         (b"A man", {}, r"sentences\[1\] is of the type bytes"),
+        ("A \ud800", {}, r"sentences\[1\] has the lone surrogate '\\ud800' at character 2"),
         ("A man", {"dtype": "int8", "normalize": True}, "unknown dtype 'int8': choose one of fl"),
         ("A man", {"precision": "fp16"}, "unknown precision 'fp16': choose one of auto, bf16, fp"),
     ],
@@ -169,6 +173,17 @@ def test_what_is_wrong_is_reported(bert_folder):
 def test_values_that_would_give_wrong_vectors_are_refused(open_encoder, wrong, given, sentence):
     with pytest.raises(UserError, match=sentence):
         open_encoder().encode(["A man", wrong], **given)
+
+
+@pytest.mark.parametrize(
+    "texts", [pandas.DataFrame({"text": ["A man"]}), {"A man": 1}, np.array([["a", "b"]])], ids=str
+)
+def test_a_table_is_refused(open_encoder, texts):
+    """A loop over it would give the names of its columns."""
+    with pytest.raises(UserError, match=r"not a .*: give the texts of one column"):
+        open_encoder().encode(texts)
+    column = pandas.Series(["A man", "oil"], index=[5, 3])
+    assert open_encoder().encode(column).shape == (2, 32)
 
 
 @pytest.mark.real
