@@ -135,8 +135,8 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     """Return the tokenizer of an encoder NAME, without a template.
 
     In a folder saved by this package tokenizer.json contains the template, so the tokenizer without
-    it has a folder of its own. Raises UserError if there is none, or if it keeps capital letters
-    although the folder's Transformer module is to lower-case texts.
+    it has a folder of its own. Raises UserError if there is none, or none with words, or if it
+    keeps capital letters although the folder's Transformer module is to lower-case texts.
     """
     from transformers import AutoTokenizer
 
@@ -144,6 +144,12 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     if plain.is_dir():
         name = str(plain)
     tokenizer = SentenceTokenizer(open_pretrained(AutoTokenizer, name))
+    if set(tokenizer.hf.get_vocab()) <= set(tokenizer.hf.all_special_tokens):
+        # transformers makes one of five special tokens where the tokenizer's files are missing.
+        raise UserError(
+            f"encoder {name!r} has no tokenizer, or one without words: copy tokenizer.json, or the "
+            "vocabulary, from where the encoder was made"
+        )
     if tokenizer.lower_cases:
         return tokenizer
     file, values = transformer_settings(small_files(name))

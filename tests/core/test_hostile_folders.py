@@ -137,6 +137,13 @@ def test_a_hostile_limit_is_refused(folder, limit):
     check_refused(folder, "gives max_seq_length as ")
 
 
+def test_a_folder_without_a_tokenizer_is_refused(folder):
+    """transformers makes a tokenizer that reads every word as unknown."""
+    for file in folder.glob("*token*"):
+        file.unlink()
+    check_refused(folder, "has no tokenizer")
+
+
 BEYOND = b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,99999999999]}}'
 HOSTILE_WEIGHTS = {
     "nothing": b"",
