@@ -96,7 +96,7 @@ def test_every_row_of_every_format_is_accounted_for(
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare / corpus", len(kept))
     attached = [file.path for file in own_store.list_artifacts(run.info.run_id)]
-    assert attached == ["manifest.json", "report.html"]
+    assert attached == ["manifest.json", "report.html", "result.json"]
 
 
 def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, bert_folder):

@@ -227,7 +227,8 @@ def test_a_profile_has_a_trace_and_a_table_with_every_section(profiled, store):
     files = {item.path for item in store.list_artifacts(run_id, "profile")}
     assert files == {f"profile/{n}" for n in ("table.md", "trace-rank0.json.gz")}
     names = {item.path for item in store.list_artifacts(run_id)}
-    assert names == {"profile", "report.html", "settings.json"}, "the model is in its folder alone"
+    written = {"profile", "report.html", "result.json", "settings.json"}
+    assert names == written, "the model is in its folder alone"
     assert not (output / "checkpoints").exists()
 
 
