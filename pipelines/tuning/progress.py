@@ -64,13 +64,15 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         del iteration, trials, info
         self._ended(trial.config[TRIAL])
 
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        del iteration, trials, info
+        say(f"trial {trial.config[TRIAL]} continues from its last checkpoint: its process died")
+
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         del iteration, trials, info
         name = trial.config[TRIAL]
-        mark = self._folder / name / FAILED_FILE
-        if not mark.is_file():  # its process died
-            write_json(mark, {"error": one_line(trial.get_error() or "its process died")})
-        say(f"trial {name} failed: {read_json(mark)['error']}")
+        error = one_line(trial.get_error() or "its process died")
+        write_json(self._folder / name / FAILED_FILE, {"error": error})
         self._ended(name)
 
     def _checked(self, name: str, step: int, score: float) -> None:
@@ -78,6 +80,9 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         self._best[name] = max(score, self._best.get(name, -math.inf), key=sort_key)
 
     def _ended(self, name: str) -> None:
+        mark = self._folder / name / FAILED_FILE
+        if mark.is_file():
+            say(f"trial {name} failed: {read_json(mark)['error']}")
         self._status[name] = status_of(self._folder / name)
         self._at.setdefault(name, 0)
         self._table()

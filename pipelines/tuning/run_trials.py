@@ -33,6 +33,9 @@ from pipelines.tuning.trial_plan import TrialPlan
 
 # The folder of Ray Tune's own files, which exists while a sweep runs; nothing is read from it.
 TUNE_FOLDER = "tune"
+# How often a trial is continued whose process died, as when its node is lost. One that fails by an
+# error ends: it would fail again.
+MAX_DEATHS = 3
 
 
 def run_trials(
@@ -101,6 +104,7 @@ def _fit(
             name=TUNE_FOLDER,
             storage_path=str(folder.parent),
             callbacks=[ProgressCallback(plan, folder, steps, share)],
+            failure_config=ray.tune.FailureConfig(max_failures=MAX_DEATHS),
             verbose=int(is_verbose()),
         ),
     )

@@ -6,6 +6,7 @@ checkpoint, in the same MLflow run, and a finished trial is not trained again.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from cotbert_core.settings import TrainSettings, build
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
 from pipelines.runtime.progress import is_verbose, set_output
+from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
@@ -53,7 +55,11 @@ class Sweep:
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
-    """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
+    """Run a trial in a process of Ray Tune, which leaves FAILED_FILE in its folder if it fails.
+
+    config: its name, settings and run's name. No error is raised: Ray Tune would start the trial
+    again, as it does when its process has died.
+    """
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     set_output(verbose=sweep.verbose)
@@ -62,9 +68,10 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config, folder, sweep, dev)
-    except Exception as error:  # Ray Tune reports that a trial failed, but not why
+    except Exception as error:
+        with only_in_log("ray.tune", sweep.folder.parent):
+            logging.getLogger("ray.tune").exception("trial %s failed", config[TRIAL])
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
-        raise
 
 
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:

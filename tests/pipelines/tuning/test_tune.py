@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 from forked import Command
+from process_tree import kill_first
 from trainings import training
 from waiting import until
 
@@ -75,7 +76,12 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
     command += ["--keep-checkpoints", "all"]  # as if killed before they are deleted, see below
     with begun(command, output, "0001") as driver:
+        known = checked(output)["0001"]
+        kill_first(driver.pid, "ray::ImplicitFunc")  # the trial's process, as with a lost node
+        until(lambda: checked(output)["0001"] > known, 120, driver)
         driver.kill()
+        said = driver.stderr.read()
+    assert "trial 0001 continues from its last checkpoint: its process died" in said
     assert not (output / "result.json").exists()
     # The first trial as one that was killed after its last step: it has nothing more to report.
     (output / "trials" / "0000" / "result.json").unlink()
