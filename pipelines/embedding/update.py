@@ -138,22 +138,27 @@ def finish_update(
 
     opened: the embeddings to update. taken_over: their text was embedded before. changed: only
     their id was there before. gone: their id is in no row of the input, not even in a skipped one.
-    shards: the number of the input's shards; kept rows go to parts after those.
+    Row numbers are no ids that stay with their rows: without an id column, rows are gone whose
+    text is, and none is changed. shards: the number of the input's shards; kept rows go to parts
+    after those.
     """
     earlier = earlier_rows(opened, work.scratch)
-    ids, known = [], []
+    by_id = opened.manifest.get("id_column") is not None
+    key = ID_COLUMN if by_id else "digest"
+    keys, known = [], []
     for file in sorted((work.output / DIGESTS_FOLDER).iterdir()):
         if file.name >= f"part-{block_name(shards, 0)}":  # of kept rows, by an earlier run
             break
         table = read_digests(file)[0]
-        ids.append(table[ID_COLUMN])
+        keys.append(table[key])
         known.append(earlier.find(table["digest"]) >= 0)
-    if opened.manifest.get("id_column") is not None:
-        check_unique(ids, "the rows of the input")
-    chunks = [chunk for column in ids for chunk in column.chunks]
+    if by_id:
+        check_unique(keys, "the rows of the input")
+    chunks = [chunk for column in keys for chunk in column.chunks]
     now = pa.chunked_array(chunks)
-    present = pa.chunked_array([*chunks, pa.array(ledger.skipped_ids(), now.type)])
-    columns = (earlier.digests(part)[ID_COLUMN] for part in earlier.parts)
+    skipped = ledger.skipped_ids() if by_id else []
+    present = pa.chunked_array([*chunks, pa.array(skipped, now.type)])
+    columns = (earlier.digests(part)[key] for part in earlier.parts)
     before = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
     taken = np.concatenate(known)
     changed = int((~taken & pc.is_in(now, before).to_numpy()).sum())
