@@ -34,22 +34,22 @@ class Data:
 
     def run(self) -> None:
         from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
-        from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
+        from pipelines.evaluating.senteval_folder import ABSENT, PRESENT, check_folder, task_place
 
         if self.action == "check" and self.url:
             raise UserError("--url belongs to `cotbert data fetch`: leave it out")
         if self.action == "fetch":
             fetch_folder(self.folder, self.url or ADDRESS)
         states = check_folder(self.folder)
-        print_texts([(one.task, one.state) for one in states])
-        if wrong := [one.task for one in states if one.wrong]:
+        print_texts(list(states.items()))
+        if wrong := [task for task, state in states.items() if state not in (PRESENT, ABSENT)]:
             raise UserError(
                 f"{str(self.folder)!r}: {', '.join(wrong)} cannot be scored as published: download "
                 "them again, or leave them out with --tasks"
             )
-        absent = [one for one in states if one.state == ABSENT]
-        there = [one.task for one in states if one.state != ABSENT]
-        places = [f"  {one.task} would be in {task_place(one.task)}" for one in absent]
+        absent = [task for task, state in states.items() if state == ABSENT]
+        there = [task for task in states if task not in absent]
+        places = [f"  {task} would be in {task_place(task)}" for task in absent]
         count = f"{len(there)} of {len(states)} tasks are there, with as many rows as published."
         tasks = ",".join(there) if absent else "sts,transfer"
         evaluate = ("evaluate", "MODEL", "--senteval", self.folder, "--tasks", tasks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -34,18 +34,6 @@ EXAMPLES = {
 PRESENT, ABSENT = "as many rows as published", "missing"
 
 
-@dataclass(frozen=True)
-class TaskState:
-    """The state of a task: PRESENT, ABSENT, or a description of the error."""
-
-    task: str
-    state: str
-
-    @property
-    def wrong(self) -> bool:
-        return self.state not in (PRESENT, ABSENT)
-
-
 def require_folder(folder: Path) -> None:
     """Raise UserError if the folder does not exist."""
     if not folder.is_dir():
@@ -59,12 +47,12 @@ def task_place(task: str) -> str:
     return " and ".join(TRANSFER_TASKS[task].paths)
 
 
-def check_folder(folder: Path) -> list[TaskState]:
-    """Return the state of every task, in the order of the published tables; UserError for a missing
-    folder or one without tasks."""
+def check_folder(folder: Path) -> dict[str, str]:
+    """Return the state of every task, in the order of the published tables: PRESENT, ABSENT, or a
+    description of the error. UserError for a missing folder or one without tasks."""
     require_folder(folder)
-    states = [TaskState(name, _state_of(name, folder)) for name in (*STS_TASKS, *TRANSFER_TASKS)]
-    if all(one.state == ABSENT for one in states):
+    states = {name: _state_of(name, folder) for name in (*STS_TASKS, *TRANSFER_TASKS)}
+    if set(states.values()) == {ABSENT}:
         raise UserError(
             f"{str(folder)!r} has none of SentEval's tasks: give the folder in which STS, SICK and "
             "MR are, or fetch one with `cotbert data fetch DIR`"
@@ -73,7 +61,6 @@ def check_folder(folder: Path) -> list[TaskState]:
 
 
 def _state_of(task: str, folder: Path) -> str:
-    """Return the state of a task, see TaskState."""
     try:
         return _sts_state(task, folder) if task in STS_TASKS else _transfer_state(task, folder)
     except UserError as error:
@@ -83,26 +70,24 @@ def _state_of(task: str, folder: Path) -> str:
 def _sts_state(task: str, folder: Path) -> str:
     if missing_tasks(folder, [task]):
         return ABSENT
-    found = {"test": sum(len(pairs.gold) for pairs in STS_TASKS[task][1](folder).values())}
-    expected = {"test": PAIRS[task]}
+    test = sum(map(len, STS_TASKS[task][1](folder).values()))
+    counts = [(test, PAIRS[task], "test pairs")]
     if task in DEV_PAIRS:
-        found["dev"] = len(load_dev(folder, task).gold)
-        expected["dev"] = DEV_PAIRS[task]
-    return _state(found, expected, "pairs")
+        counts.append((len(load_dev(folder, task)), DEV_PAIRS[task], "dev pairs"))
+    return _state(counts)
 
 
 def _transfer_state(name: str, folder: Path) -> str:
     task = TRANSFER_TASKS[name]
     if lacks := [path for path in task.paths if not (folder / path).is_file()]:
         return f"{', '.join(lacks)} is missing" if len(lacks) < len(task.paths) else ABSENT
-    found = sum(len(part) for part in task.load(folder).values())
-    return _state({"": found}, {"": EXAMPLES[name]}, "examples")
+    found = sum(map(len, task.load(folder).values()))
+    return _state([(found, EXAMPLES[name], "examples")])
 
 
-def _state(found: dict[str, int], expected: dict[str, int], unit: str) -> str:
-    wrong = [
-        f"{number:,} {part + ' ' if part else ''}{unit} and {expected[part]:,} were published"
-        for part, number in found.items()
-        if number != expected[part]
-    ]
+def _state(counts: Iterable[tuple[int, int, str]]) -> str:
+    """Return the state of a task. counts: the number found, the one published, and of what."""
+    wrong = (
+        f"{n:,} {what} and {known:,} were published" for n, known, what in counts if n != known
+    )
     return "; ".join(wrong) or PRESENT

@@ -56,10 +56,6 @@ def serve(handler):
         thread.join()
 
 
-def states_of(folder):
-    return {one.task: one.state for one in check_folder(folder)}
-
-
 def test_every_task_has_a_published_number():
     assert set(PAIRS) == set(STS_TASKS)
     assert set(EXAMPLES) == set(TRANSFER_TASKS)
@@ -68,7 +64,7 @@ def test_every_task_has_a_published_number():
 
 def test_real_files_are_as_published(shared, capsys):
     folder = shared / "data" / "senteval"
-    states = states_of(folder)
+    states = check_folder(folder)
     absent = {task for task, state in states.items() if state == "missing"}
     assert absent == {"STS14", "STS15", "STS16", "MR", "SUBJ"}
     assert {state for task, state in states.items() if task not in absent} == {PRESENT}
@@ -80,12 +76,12 @@ def test_real_files_are_as_published(shared, capsys):
 
 
 def test_what_is_cut_short_is_named_with_status_2(tasks, capsys):
-    states = states_of(tasks)
+    states = check_folder(tasks)
     assert states["SICK-R"] == PRESENT
     assert states["TREC"] == "TREC/TREC_10.label is missing"
     (tasks / "TREC" / "TREC_10.label").write_text("NUM:count How many ?\n" * 499)
     write_sick(tasks / "SICK", {"trial": 499})
-    states = states_of(tasks)
+    states = check_folder(tasks)
     assert states["TREC"] == "5,951 examples and 5,952 were published"
     assert states["SICK-R"] == "499 dev pairs and 500 were published"
     (tasks / "TREC" / "TREC_10.label").write_text("WHO How many ?\n")
