@@ -32,7 +32,7 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import current_device as device
 from cotbert_core.training.precision import autocast, has_fast_bf16
 from cotbert_core.training.step import make_optimizer, train_step
-from pipelines.reading.docstrings import package_files, sentences
+from pipelines.reading.docstrings import documents, package_files
 
 TEXT_PACKAGES = ("numpy", "scipy")
 HEADER = ("benchmark", "ours", "peer", "ours s", "peer s", "times as fast", "target", "check")
@@ -191,7 +191,8 @@ def random_encoder(folder: Path, layers: int, width: int, heads: int) -> Path:
 def read_texts(path: Path | None) -> list[str]:
     """Return distinct sentences in a fixed random order: a file's lines, or docstrings."""
     if path is None:
-        found = [s for file in package_files(TEXT_PACKAGES) for s in sentences(file)]
+        files = package_files(TEXT_PACKAGES)
+        found = [s for file in files for document in documents(file) for s in document]
     elif path.is_file():
         found = [" ".join(line.split()) for line in path.read_text(encoding="utf-8").splitlines()]
     else:

@@ -90,11 +90,6 @@ def documents(path: Path) -> Iterator[list[str]]:
             yield prose
 
 
-def sentences(path: Path) -> Iterator[str]:
-    """Yield the English sentences of a file's docstrings; nothing if the file is invalid."""
-    return chain.from_iterable(documents(path))
-
-
 def _docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield ast.get_docstring(node) or ""

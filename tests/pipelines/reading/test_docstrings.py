@@ -10,10 +10,14 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings
-from pipelines.reading.docstrings import MOST_BYTES, package_files, sentences
+from pipelines.reading.docstrings import MOST_BYTES, documents, package_files
 
 PLAIN = "The first axis holds the samples of the batch."
 OTHER = "A second sentence follows the first one here."
+
+
+def sentences(path: Path) -> list[str]:
+    return [sentence for document in documents(path) for sentence in document]
 
 
 def found(tmp_path: Path, docstring: str) -> list[str]:
@@ -21,7 +25,7 @@ def found(tmp_path: Path, docstring: str) -> list[str]:
     path = tmp_path / "module.py"
     body = textwrap.dedent(docstring).strip("\n").replace("\\", "\\\\")
     path.write_text(f'"""{body}\n"""\n', encoding="utf-8")
-    return list(sentences(path))
+    return sentences(path)
 
 
 def write(path: Path, text: str = "") -> Path:
@@ -72,7 +76,7 @@ def test_a_file_that_is_not_read_yields_nothing(tmp_path: Path, content: bytes) 
 def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_bytes(b'# coding: latin-1\n"""The caf\xe9 is open to all of us."""\n')
-    assert list(sentences(path)) == ["The café is open to all of us."]
+    assert sentences(path) == ["The café is open to all of us."]
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_are_not(tmp_path: Path) -> None:
