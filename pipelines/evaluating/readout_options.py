@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
@@ -84,14 +84,8 @@ def given_transforms(options: EvaluateOptions) -> list[str]:
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
     """Return the options of `cotbert_core.readouts`, with defaults."""
-    default, count = FeatureOptions(), options.frequent_count
-    return FeatureOptions(
-        remove=options.remove,
-        frequent_count=default.frequent_count if count is None else count,
-        top_k=default.top_k if options.top_k is None else options.top_k,
-        denoise=options.denoise or default.denoise,
-        template=options.template,
-    )
+    given = {one.name: getattr(options, one.name) for one in fields(FeatureOptions)}
+    return FeatureOptions(**{name: value for name, value in given.items() if value is not None})
 
 
 def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenReadout:
@@ -132,15 +126,8 @@ def scoring_notes(options: EvaluateOptions, encoder: str) -> list[str]:
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
     """Return the readout's options, flat, for the result and MLflow."""
-    used: dict[str, Any] = {
-        "readout": options.readout,
-        "template": options.template,
-        "denoise": options.denoise,
-        "whiten": options.whiten,
-        "whiten_dimensions": options.whiten_dimensions,
-        "rank": options.rank,
-        "flow": options.flow,
-    }
+    names = ("readout", "template", "denoise", "whiten", "whiten_dimensions", "rank", "flow")
+    used: dict[str, Any] = {name: getattr(options, name) for name in names}
     if chosen.remove:
         used["remove"] = ",".join(chosen.remove)
     if "frequent" in chosen.remove:
