@@ -21,12 +21,12 @@ from cotbert_core import __version__
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.methods import AugmentJob, LlmJob, TranslationJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
-from pipelines.augmenting.parts import PartPlan, read_counts
+from pipelines.augmenting.parts import PartPlan
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.recording.tracking import resumable_run
@@ -132,7 +132,7 @@ def _plan(
 
 def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     """Rewrite the unfinished parts; return the totals of all parts and the rows of this run."""
-    finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
+    finished = [read_json(plan.counts(name)) for name in plan.names if plan.is_finished(name)]
     unfinished = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
@@ -148,7 +148,7 @@ def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
         progress.show(before + fresh, f"{rate:,.1f} rows/s")
 
     job.run(plan, unfinished, report)
-    return _totals([read_counts(plan, name) for name in plan.names]), fresh
+    return _totals([read_json(plan.counts(name)) for name in plan.names]), fresh
 
 
 def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:

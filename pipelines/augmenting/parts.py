@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import Rewrite, RewriteLedger, open_ledger
@@ -100,11 +100,6 @@ def _fill(
     for rewrites in rewriter.rewrite(texts, ledger.rows):
         ledger.add(rewrites)
         report(len(rewrites))
-
-
-def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:
-    """Return the counts of a finished part."""
-    return dict(read_json(plan.counts(name)))
 
 
 def with_rewrites(
