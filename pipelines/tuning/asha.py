@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.training.early_stopping import answer_run
-from pipelines.tuning.state import dev_scores, trained_scores
+from pipelines.tuning.state import trained_scores
 from pipelines.tuning.trial import STEP, TRIAL
 
 
@@ -33,7 +33,7 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         """Record the scores of a trial that was killed: it reports only its later ones."""
         super().on_trial_add(tune_controller, trial)
         name = trial.config[TRIAL]
-        if self._record(trial, dev_scores(self._folder / name)) == TrialScheduler.STOP:
+        if self._record(trial, name) == TrialScheduler.STOP:
             self._stopping.add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -51,11 +51,11 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         """Record the scores of a trial that ended in an earlier run, for others to compete with."""
         stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
         super().on_trial_add(None, stand_in)
-        self._record(stand_in, dev_scores(self._folder / name))
+        self._record(stand_in, name)
 
-    def _record(self, trial: Any, scores: Mapping[int, float]) -> str:
-        """Record the scores and return what the scheduler decides at the last of them."""
+    def _record(self, trial: Any, name: str) -> str:
+        """Record the scores in a trial's folder; return the scheduler's decision at the last."""
         decision = TrialScheduler.CONTINUE
-        for step, score in sorted(trained_scores(scores).items()):
+        for step, score in sorted(trained_scores(self._folder / name).items()):
             decision = super().on_trial_result(None, trial, {STEP: step, DEV_SCORE: score})
         return str(decision)

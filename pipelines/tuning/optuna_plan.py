@@ -21,7 +21,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.dev_scores import sort_key
-from pipelines.tuning.state import ENDED, dev_scores, status_of, trained_scores
+from pipelines.tuning.state import ENDED, status_of, trained_scores
 from pipelines.tuning.trial_plan import (
     DEFAULT_TRIALS,
     SEED,
@@ -183,8 +183,7 @@ class OptunaPlan(TrialPlan):
 
 def _best_score(folder: Path) -> float:
     """Return the best dev score of a trial after its first step; nan if it has none."""
-    scores = trained_scores(dev_scores(folder)).values()
-    return max(scores, key=sort_key, default=math.nan)
+    return max(trained_scores(folder).values(), key=sort_key, default=math.nan)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.progress import clock, say
-from pipelines.tuning.state import FAILED_FILE, UNFINISHED, dev_scores, status_of, trained_scores
+from pipelines.tuning.state import FAILED_FILE, UNFINISHED, status_of, trained_scores
 from pipelines.tuning.trial import STEP, TRIAL, one_line
 from pipelines.tuning.trial_plan import TrialPlan
 
@@ -42,7 +42,7 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         self._best: dict[str, float] = {}
         self._status = {name: status_of(folder / name) for name in plan.trials}
         for name in plan.trials:
-            for step, score in trained_scores(dev_scores(folder / name)).items():
+            for step, score in trained_scores(folder / name).items():
                 self._checked(name, step, score)
         self._before, self._began = self._done(), time.monotonic()
         self._shown = self._began

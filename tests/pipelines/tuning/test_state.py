@@ -62,7 +62,7 @@ def test_a_trial_that_was_scored_on_its_own_documents(folder):
     assert (row["dev_found_first"], row["dev_found_first_before"]) == (31.0, 20.0)
     assert row["best_step"] == 1
     assert not [name for name in row if "spearman" in name]
-    assert state.dev_scores(folder) == {0: 20.0, 1: 31.0, 2: 30.0}
+    assert state.trained_scores(folder) == {1: 31.0, 2: 30.0}
 
 
 def test_a_trial_that_failed_before_its_first_check_has_the_sweeps_metric(tmp_path):
