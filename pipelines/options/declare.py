@@ -111,10 +111,10 @@ class Declared:
         return f"{shown} {unit}".strip()
 
 
-def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:
+def declared(model: type) -> Iterator[Declared]:
     """Yield the options of a dataclass; a field with a nested dataclass yields that one's."""
     seen = set()
-    for one in _all_declared(model, group):
+    for one in _all_declared(model, GENERAL):
         if one.field not in seen and not one.option.obsolete:  # variants may share an option
             seen.add(one.field)
             yield one
