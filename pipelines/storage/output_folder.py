@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Collection, Mapping
@@ -125,13 +126,10 @@ def check_output(
     path = output_path(path)
     if not (path / SETTINGS_FILE).is_file():
         return require_empty(path, inside)
-    named = (n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record))
-    changed = [_WORDS.get(name, name) for name in named]
-    if changed:
-        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    if changed := changed_in_words(path / SETTINGS_FILE, record):
         raise UserError(
-            f"the {what} in {str(path)!r} was started with other settings "
-            f"({', '.join(changed[:SHOWN])}{more}): give the same settings or a new folder"
+            f"the {what} in {str(path)!r} was started with other settings ({changed}): give the "
+            "same settings or a new folder"
         )
     if (path / RESULT_FILE).is_file() if finished is None else finished:
         raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
@@ -160,6 +158,15 @@ def open_output(
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / SETTINGS_FILE, record)
     return path
+
+
+def changed_in_words(file: Path, record: Mapping[str, Any]) -> str:
+    """Return the names of the first SHOWN changed settings, as a message shows them, and the number
+    of the others; empty without any. An input of many files has as many settings."""
+    names = [name.removeprefix("settings.") for name in changed_settings(file, record)]
+    shown = (re.sub(r"^files\.", "input ", _WORDS.get(name, name)) for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ from pipelines.storage.output_folder import (
     CONTINUE,
     QUEUE_FILES,
     RUN_FILE,
-    changed_settings,
+    changed_in_words,
     earlier_run,
 )
 
@@ -128,7 +128,7 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> tuple[str, .
             "name: move it, or give another output"
         )
     if _holds_work(partial):
-        changed = ", ".join(changed_settings(partial / RECORD_FILE, record))
+        changed = changed_in_words(partial / RECORD_FILE, record)
         if paid:
             raise UserError(
                 f"{str(partial)!r} holds the work of an unfinished job with other settings "

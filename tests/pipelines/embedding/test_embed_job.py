@@ -325,7 +325,7 @@ def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, job, stopp
     with pytest.raises(UserError, match=r"settings \(options.normalize differ\): give the same"):
         job("out", "a.parquet", normalize=True)
     write_rows(tmp_path, 31)
-    with pytest.raises(UserError, match=r"unfinished job with other settings \(files"):
+    with pytest.raises(UserError, match=r"unfinished job with other settings \(input /"):
         job("out", "a.parquet")
     assert sorted(tmp_path.rglob("out*/**/*")) == before
 

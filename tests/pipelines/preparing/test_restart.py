@@ -194,7 +194,7 @@ def test_other_input_starts_again(tmp_path, bert_folder, stopped, capsys):
     stopped(options, out, driver, "write_parts")
     path.write_text("three dogs\nfour dogs\n")
     prepare(options, out)
-    message = f"discarding {out}.partial, the work of an unfinished job with other files"
+    message = f"discarding {out}.partial, the work of an unfinished job with other input {path}"
     assert message in capsys.readouterr().err
     assert list(Corpus.open(out).texts().values()) == ["three dogs", "four dogs"]
 

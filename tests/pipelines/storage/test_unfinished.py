@@ -72,6 +72,11 @@ def test_the_same_job_continues(tmp_path, error, message, capsys):
         ({**RECORD, "options": {"inputs": ["a"]}}, "an unfinished job with other options.inputs"),
         ({**RECORD, "job": "other", "new": 1}, "an unfinished job with other job, new"),
         ({"job": "test"}, "an unfinished job with other options.inputs"),
+        (
+            {**RECORD, "files": {f"/texts/{n:04}.txt": [1, 2] for n in range(1006)}},
+            "an unfinished job with other input /texts/0000.txt, input /texts/0001.txt, input "
+            "/texts/0002.txt, input /texts/0003.txt, input /texts/0004.txt and 1,001 more",
+        ),
     ],
 )
 def test_what_another_job_left_is_discarded(tmp_path, capsys, record, message):
