@@ -90,8 +90,8 @@ def _found(options: PrepareOptions, possible: int, many: int) -> str:
     """Return in words how many documents, or sentences, can be held out."""
     number = f"only {possible:,}" if possible else "no"
     found = (
-        f"{number} documents have at least two different sentences, one of them with at "
-        f"least {QUERY_WORDS} words"
+        f"{number} documents have at least two different sentences and at most "
+        f"{MOST_SENTENCES:,}, one of them with at least {QUERY_WORDS} words"
         if options.documents
         else f"{number} sentences have at least {HALVES_WORDS} words"
     )

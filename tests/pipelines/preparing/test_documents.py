@@ -123,8 +123,8 @@ def test_the_sentences_of_a_docstring_are_a_document(made):
         ({"documents": "column:film", **SPLIT, "augmented_column": "film"}, "paired texts"),
         (
             {"documents": "row", **SPLIT, "hold_out": 3},
-            "hold_out is 3 and only 29 documents have at least two different sentences, one of "
-            "them with at least 5 words: hold out at most a tenth, 2",
+            "hold_out is 3 and only 29 documents have at least two different sentences and at most "
+            "10,000, one of them with at least 5 words: hold out at most a tenth, 2",
         ),
         ({"documents": "column:text"}, "each of the 29 documents is a single sentence: name oth"),
         (

@@ -152,6 +152,8 @@ def test_a_giant_document_is_not_held_out(made, monkeypatch):
     few = {s: place for s, place in stay.items() if sizes[place[0]] <= 6}
     expected = held_out_of(few, 9, "any")
     assert expected != held_out_of(stay, 9, "any")
+    with pytest.raises(UserError, match="at least two different sentences and at most 6, one of"):
+        made(*files, hold_out=len(sizes), **options)
     assert [pair[:3] for pair in pairs(made(*files, hold_out=9, **options))] == expected
 
 
