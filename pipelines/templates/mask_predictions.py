@@ -30,9 +30,9 @@ from cotbert_core.readouts.mask_predictions import (
     token_texts,
     top_tokens,
 )
+from cotbert_core.template_search.search import encoder_for
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop
-from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.reading.text_files import read_texts
 from pipelines.recording import tracking
 from pipelines.reports import html_page
@@ -61,13 +61,13 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
         raise UserError(f"sentence {empty[0]} is empty: give text or leave it out")
     tokenizer = load_tokenizer(options.encoder)
     check_top(options.top, len(tokenizer.hf))
-    bound = BoundTemplate.bind(_template(options, tokenizer), tokenizer.hf)
+    template = _template(options, tokenizer)
     backbone = load_backbone(options.encoder)
-    head = load_mlm_head(backbone)
+    encoder, head = encoder_for(backbone, template), load_mlm_head(backbone)
     texts = [end_with_full_stop(" ".join(text.split())) for text in options.sentences]
-    ids = tokenizer(texts, backbone.max_tokens - bound.length)
+    ids = tokenizer(texts, encoder.max_length)
     found = [
-        top_tokens(head(mask_vectors(backbone, bound, ids, mode)), options.top)
+        top_tokens(head(mask_vectors(backbone, encoder.bound, ids, mode)), options.top)
         for mode in ("none", options.denoise)
     ]
     plain, denoised = ([_texts(tokenizer, row) for row in rows] for rows in found)

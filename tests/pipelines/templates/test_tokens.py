@@ -103,6 +103,12 @@ def test_mistakes_about_tokens(bert_folder, changes, message):
         top_tokens_of(TokensOptions(bert_folder, **changes))
 
 
+def test_a_template_without_room_for_the_sentence_is_refused(head_folder):
+    room = load_backbone(head_folder).max_tokens
+    with pytest.raises(UserError, match=f"takes at most {room}: shorten the template"):
+        top_tokens_of(TokensOptions(head_folder, template="a " * room + "[X] [MASK]"))
+
+
 @pytest.fixture
 def text(tmp_path):
     lines = ["A man is playing the guitar .", "", "The man  runs , the dogs run ."]
