@@ -62,13 +62,17 @@ def token_texts(tokens: Sequence[str], byte_level: bool) -> list[str]:
 
 
 def token_kinds(
-    tokens: Sequence[str], byte_level: bool, special: Sequence[str] = ()
+    tokens: Sequence[str],
+    byte_level: bool,
+    special: Sequence[str] = (),
+    word_start: str | None = None,
 ) -> list[str | None]:
     """Return for each token one of KINDS, or None for a reserved token.
 
     other: a special token or a token without letters. subword: another token that does not begin a
-    word (`##` before it in WordPiece, no leading blank in byte-level BPE). capital: begins a word
-    and has a capital letter. word: begins a word and has no capital letter.
+    word (`##` before it in WordPiece, no leading blank in byte-level BPE, no `word_start` before it
+    in SentencePiece). capital: begins a word and has a capital letter. word: begins a word and has
+    no capital letter. word_start: the mark of a token that begins a word, None for WordPiece.
     """
     decode = decoders.ByteLevel().decode
     never = frozenset(special)
@@ -79,7 +83,8 @@ def token_kinds(
         text = decode([token]) if byte_level else token
         if token in never or not any(map(str.isalpha, text)):
             return "other"
-        if not text[0].isspace() if byte_level else text.startswith("##"):
+        begins = text.startswith(word_start) if word_start else not text.startswith("##")
+        if not (text[0].isspace() if byte_level else begins):
             return "subword"
         return "capital" if any(map(str.isupper, text)) else "word"
 

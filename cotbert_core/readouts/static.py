@@ -22,7 +22,8 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer, is_byte_level
 from cotbert_core.templates.wrapping import BoundTemplate
 
 # The marks of a token that begins a word in byte-level BPE and SentencePiece.
-WORD_STARTS = ("Ġ", "▁")
+SENTENCE_PIECE_START = "▁"
+WORD_STARTS = ("Ġ", SENTENCE_PIECE_START)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ They reproduce PromptBERT Table 7 (top tokens with and without template denoisin
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from cotbert_core.readouts.mask_predictions import (
     token_texts,
     top_tokens,
 )
+from cotbert_core.readouts.static import SENTENCE_PIECE_START
 from cotbert_core.template_search.search import encoder_for
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop
@@ -185,7 +187,10 @@ def _write_map(
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
     """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
-    kinds = token_kinds(tokens, tokenizer.byte_level, tokenizer.hf.all_special_tokens)
+    pieces = json.loads(tokenizer.json)["model"]["type"] != "WordPiece"
+    start = SENTENCE_PIECE_START if pieces else None
+    special = tokenizer.hf.all_special_tokens
+    kinds = token_kinds(tokens, tokenizer.byte_level, special, start)
     return kinds + [None] * (size - len(kinds))
 
 

@@ -54,10 +54,24 @@ BYTE_LEVEL = {
     "madeupword0001": None,
 }
 
+SENTENCE_PIECES = {
+    "▁the": "word",
+    "▁Paris": "capital",
+    "ing": "subword",
+    "Ing": "subword",
+    "▁": "other",
+    "▁1984": "other",
+    ",": "other",
+    "<mask>": "other",
+}
 
-@pytest.mark.parametrize(("known", "byte_level"), [(WORD_PIECES, False), (BYTE_LEVEL, True)])
-def test_kinds_of_tokens(known, byte_level):
-    found = token_kinds(list(known), byte_level, special=("[CLS]", "<mask>"))
+
+@pytest.mark.parametrize(
+    ("known", "byte_level", "start"),
+    [(WORD_PIECES, False, None), (BYTE_LEVEL, True, None), (SENTENCE_PIECES, False, "▁")],
+)
+def test_kinds_of_tokens(known, byte_level, start):
+    found = token_kinds(list(known), byte_level, ("[CLS]", "<mask>"), start)
     assert dict(zip(known, found, strict=True)) == known
     assert token_kinds(["<mask>"], True) == ["subword"], "special where the tokenizer says so"
 

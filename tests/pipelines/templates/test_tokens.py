@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.template_denoising import template_bias
@@ -142,6 +149,23 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.info.status) == ("token-map / out", "FINISHED")
     assert run.data.metrics["kind_word"] == result["kind_word"]
+
+
+def test_the_pieces_inside_a_word_are_subwords(unrecorded, tmp_path, bert_folder, text):
+    """SentencePiece marks the tokens that begin a word, as XLM-R and ALBERT have them."""
+    pieces = [("[PAD]", 0.0), ("[UNK]", 0.0), ("▁the", -1.0), ("▁Man", -1.0), ("ing", -1.0)]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=1))
+    folder = shutil.copytree(bert_folder, tmp_path / "pieces")
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]"
+    ).save_pretrained(folder)
+    result = token_map(TokenMapOptions(str(folder), text), tmp_path / "out")
+    assert {kind: result[f"kind_{kind}"] for kind in KINDS} == {
+        "word": 1,
+        "capital": 1,
+        "subword": 1,
+        "other": 2,
+    }
 
 
 def test_places_kept_free_are_left_out_and_counted(unrecorded, tmp_path, bert_folder, text):
