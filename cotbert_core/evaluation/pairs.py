@@ -175,10 +175,14 @@ def finite(text: str) -> float:
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the cosines (N,) of left (N, D) and right (N, D), in float64."""
+    """Return the cosines (N,) of left (N, D) and right (N, D), in float64.
+
+    They are rounded: the cosine of a vector and itself differs from 1 in its last bits, by which
+    pairs of equal sentences would be ranked (STS12's SMTeuroparl has 65: 63.67 in place of 63.75).
+    """
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return np.asarray((left * right).sum(axis=1) / np.maximum(norms, 1e-12))
+    return np.asarray((left * right).sum(axis=1) / np.maximum(norms, 1e-12)).round(12)
 
 
 def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
@@ -156,6 +157,15 @@ def test_score_pairs_by_hand():
     distinct = encode(sorted({*left, *right}))
     assert len(distinct) < 60, "premise: sentences recur"
     assert scores.uniformity == pytest.approx(uniformity(distinct), abs=1e-12)
+
+
+def test_pairs_of_equal_sentences_tie():
+    rng = np.random.default_rng(0)
+    vector_of = {name: rng.normal(size=48).astype(np.float32) for name in "abcdefghij"}
+    equal = Pairs([*"abcdefgh", "i"], [*"abcdefgh", "j"], np.array([5, 4, 5, 4, 5, 4, 5, 4, 0.0]))
+    scores = score_pairs(lambda texts: np.stack([vector_of[text] for text in texts]), equal)
+    expected = spearmanr([1] * 8 + [0], equal.gold).statistic
+    assert scores.spearman == pytest.approx(100 * expected)
 
 
 def test_sts_scores_by_hand(senteval):
