@@ -172,12 +172,13 @@ def load_transfer(senteval_dir: str | Path, tasks: Sequence[str]) -> dict[str, d
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():
-        _check_classes(name, parts["train"])
+        _check_classes(name, parts)
     return data
 
 
-def _check_classes(task: str, train: Part) -> None:
-    counts = np.bincount(train.labels, minlength=2)
+def _check_classes(task: str, parts: Mapping[str, Part]) -> None:
+    classes = 1 + max(part.labels.max() for part in parts.values())
+    counts = np.bincount(parts["train"].labels, minlength=max(2, classes))
     # With two examples per fold, the remaining nine tenths are enough for ten inner folds.
     if counts.min() < 2 * FOLDS:
         raise UserError(

@@ -276,6 +276,12 @@ def test_missing_and_unknown_tasks_are_named(senteval, tmp_path):
         ("CR", "CR/custrev.neg", ["", " "], "custrev.neg is empty: download the task again"),
         ("CR", "CR/custrev.neg", ["bad"] * 19, "CR: class number 0 has 19 training examples"),
         ("SST2", "SST/binary/sentiment-train", ["bad\t0"] * 40, "number 1 has 0 training examples"),
+        (
+            "TREC",
+            "TREC/train_5500.label",
+            [f"{name}:x how" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC")] * 20,
+            "class number 5 has 0 training examples",
+        ),
     ],
 )
 def test_a_broken_file_is_reported_by_its_line(senteval, tmp_path, task, path, lines, message):
