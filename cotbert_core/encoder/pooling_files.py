@@ -76,8 +76,10 @@ def resolve_pooling_config(
     if denoise is not None:
         pooling = replace(pooling, denoise=denoise)
     if max_length is not None:
-        if max_length < 1:
-            raise UserError(f"max_length is {max_length}: give at least 1 token")
+        if type(max_length) is not int or max_length < 1:
+            raise UserError(
+                f"max_length is {max_length!r}: give a whole number of tokens, at least 1"
+            )
         pooling = replace(pooling, max_length=max_length)
     return pooling
 

@@ -87,8 +87,12 @@ def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
             {"template": TEMPLATE, "readout": "cls", "denoise": "pad"},
             "denoise is 'pad' with the cls readout: denoising subtracts a template's mask vector",
         ),
-        ({"max_length": 0}, "max_length is 0: give at least 1 token"),
-        ({"max_length": -1}, "max_length is -1: give at least 1 token"),
+        ({"max_length": 0}, "max_length is 0: give a whole number of tokens, at least 1"),
+        ({"max_length": -1}, "max_length is -1: give a whole number of tokens"),
+        # The folder that they were saved in could not be opened.
+        ({"max_length": 5.5}, "max_length is 5.5: give a whole number of tokens"),
+        ({"max_length": True}, "max_length is True: give a whole number of tokens"),
+        ({"max_length": "5"}, "max_length is '5': give a whole number of tokens"),
     ],
 )
 def test_what_cannot_be_read_is_reported(bert_folder, asked, fault):
