@@ -199,6 +199,10 @@ class SentenceEncoder:
         for kind, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
             if value not in known:
                 raise unknown(kind, value, known)
+        if batch_tokens is not None and (type(batch_tokens) is not int or batch_tokens < 1):
+            raise UserError(
+                f"batch_tokens is {batch_tokens!r}: give a whole number of tokens, at least 1"
+            )
         if not len(ids):
             return np.zeros((0, self.dimension), dtype)
         with self._without_gradient():
