@@ -6,6 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Sequence
 from importlib import util
+from numbers import Integral
 
 from cotbert_core.messages.redaction import redact
 
@@ -37,6 +38,14 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     names = sorted(known)
     meant = did_you_mean(str(value), names)
     return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(names)}{meant}")
+
+
+def require_tokens(name: str, value: object) -> int:
+    """Return a number of tokens, also numpy's, as an int; UserError unless it is a whole number
+    above 0."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise UserError(f"{name} is {value!r}: give a whole number of tokens, at least 1")
+    return int(value)
 
 
 def require_packages(what: str, names: Iterable[str], extra: str) -> None:

@@ -20,7 +20,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.encoder.prompts import prompt_tokens
 from cotbert_core.encoder.template_denoising import template_bias
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError, require_tokens, unknown
 from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.saving.model_folder import save_encoder
@@ -199,10 +199,8 @@ class SentenceEncoder:
         for kind, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
             if value not in known:
                 raise unknown(kind, value, known)
-        if batch_tokens is not None and (type(batch_tokens) is not int or batch_tokens < 1):
-            raise UserError(
-                f"batch_tokens is {batch_tokens!r}: give a whole number of tokens, at least 1"
-            )
+        if batch_tokens is not None:
+            batch_tokens = require_tokens("batch_tokens", batch_tokens)
         if not len(ids):
             return np.zeros((0, self.dimension), dtype)
         with self._without_gradient():

@@ -24,7 +24,7 @@ from cotbert_core.encoder.sentence_transformers_pooling import (
     invalid_value,
     sentence_transformers_pooling,
 )
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_tokens
 from cotbert_core.files import part_of, read_object, write_json
 from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.templates.template_texts import Template, resolve_template
@@ -76,11 +76,7 @@ def resolve_pooling_config(
     if denoise is not None:
         pooling = replace(pooling, denoise=denoise)
     if max_length is not None:
-        if type(max_length) is not int or max_length < 1:
-            raise UserError(
-                f"max_length is {max_length!r}: give a whole number of tokens, at least 1"
-            )
-        pooling = replace(pooling, max_length=max_length)
+        pooling = replace(pooling, max_length=require_tokens("max_length", max_length))
     return pooling
 
 

@@ -167,11 +167,7 @@ def test_what_is_wrong_is_reported(bert_folder):
         (b"A man", {}, r"sentences\[1\] is of the type bytes"),
         ("A \ud800", {}, r"sentences\[1\] has the lone surrogate '\\ud800' at character 2"),
         ("A man", {"dtype": "int8", "normalize": True}, "unknown dtype 'int8': choose one of fl"),
-        (
-            "A man",
-            {"batch_tokens": 0},
-            "batch_tokens is 0: give a whole number of tok",
-        ),
+        ("A man", {"batch_tokens": 0}, "batch_tokens is 0: give a whole number of tokens, at"),
         ("A man", {"batch_tokens": -5}, "batch_tokens is -5: give a whole number"),
         ("A man", {"batch_tokens": 2.5}, "batch_tokens is 2.5: give a whole number"),
         ("A man", {"precision": "fp16"}, "unknown precision 'fp16': choose one of auto, bf16, fp"),
