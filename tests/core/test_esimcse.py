@@ -15,7 +15,7 @@ from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact, tanh_vectors
 
-TEMPERATURE, MOMENTUM, RATE = 0.5, 0.5, 0.05
+TEMPERATURE, MOMENTUM, REPETITION, RATE = 0.5, 0.5, 0.6, 0.05
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def batches(ids):
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batches, ends, readout):
     """The queue holds one and a half batches, so the fourth step has dropped rows of the first."""
-    method = make(readout=readout, momentum=MOMENTUM, queue=1.5)
+    method = make(readout=readout, momentum=MOMENTUM, queue=1.5, repetition=REPETITION)
     model, head, slow, queue = exact_model, exact(method.head), copy.deepcopy(exact_model), []
     expected, without = [], []
     for step, batch in enumerate(batches, 1):
         method.step = step
-        repeated = repeat_tokens(batch.sentences, 0.32, method.settings.seed, step)
+        repeated = repeat_tokens(batch.sentences, REPETITION, method.settings.seed, step)
         views = [tanh_vectors(model, head, ends, t, readout) for t in (batch.sentences, repeated)]
         loss = slow_reference.info_nce(TEMPERATURE, *views, queue)
         without.append(slow_reference.info_nce(TEMPERATURE, *views).item())
@@ -77,13 +77,6 @@ def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batc
     assert_same_gradients(method.encoder, model)
     assert_same_gradients(method.head, head)
     torch.testing.assert_close(method.queue.double(), torch.stack(queue), atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("changes", [{"momentum": 0.0}, {"queue": 0.5}, {"repetition": 1.0}])
-def test_every_setting_matters(make, batches, changes):
-    usual = {"momentum": MOMENTUM, "queue": 1.5}
-    losses = [run(make(**given), batches, range(1, 5)) for given in (usual, usual | changes)]
-    assert np.abs(np.subtract(*losses)).max() > 1e-3
 
 
 def test_without_a_queue_there_is_no_second_encoder(make, batches):
