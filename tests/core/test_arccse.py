@@ -20,7 +20,7 @@ from tests.core.slow_reference import assert_same_step, cosine, exact, tanh_vect
 
 TEMPERATURE, MARGIN, WEIGHT, TRIPLET_MARGIN, STEP = 0.5, 20.0, 0.7, 0.3, 3
 # What all ways of attention have in common is tested in test_attention.
-CASES = [("cls", "auto"), ("mean", "unpadded")]
+CASES = [("bert", "cls", "auto"), ("roberta", "mean", "unpadded")]
 NEXT = [1, 2, 3, 4, 5, 0]
 
 
@@ -102,7 +102,9 @@ def batch(ids):
     return Batch(ids, ids.take(NEXT))
 
 
-@pytest.mark.parametrize(("readout", "attention"), CASES)
+@pytest.mark.parametrize(
+    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
+)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, batch, ends, readout, attention
 ):

@@ -16,7 +16,7 @@ from tests.core.slow_reference import assert_same_step, embedded, hidden, power
 
 TEMPERATURE, CUTOFF, STEP = 0.5, 0.3, 3
 # What all ways of attention have in common is tested in test_attention.
-CASES = [("cls", "auto"), ("mean", "unpadded")]
+CASES = [("bert", "cls", "auto"), ("roberta", "mean", "unpadded")]
 
 
 def erased(model, row, features):
@@ -52,7 +52,9 @@ def slow_nt_xent(first, second):
     return total / len(views)
 
 
-@pytest.mark.parametrize(("readout", "attention"), CASES)
+@pytest.mark.parametrize(
+    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
+)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, ends, readout, attention
 ):

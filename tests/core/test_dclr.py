@@ -23,7 +23,7 @@ from tests.core.slow_reference import (
 
 TEMPERATURE, STEP, STEPS, STEP_SIZE = 0.5, 3, 3, 2.0
 # What all ways of attention have in common is tested in test_attention.
-CASES = [("cls", "auto"), ("mean", "unpadded")]
+CASES = [("bert", "cls", "auto"), ("roberta", "mean", "unpadded")]
 
 
 @pytest.fixture
@@ -79,7 +79,9 @@ def slow_loss(anchors, noise, negatives):
     return total / len(anchors)
 
 
-@pytest.mark.parametrize(("readout", "attention"), CASES)
+@pytest.mark.parametrize(
+    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
+)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, ends, similar, threshold, readout, attention
 ):

@@ -80,11 +80,9 @@ def slow_detection(model, detector, ends, edited, original, vectors):
 
 
 @pytest.mark.parametrize(
-    ("readout", "attention", "mini_batch_size"),
-    [
-        ("cls", "auto", None),
-        ("mean", "unpadded", 2),
-    ],
+    ("encoder_folder", "readout", "attention", "mini_batch_size"),
+    [("bert", "cls", "auto", None), ("roberta", "mean", "unpadded", 2)],
+    indirect=["encoder_folder"],
 )
 def test_loss_and_gradients_equal_a_token_at_a_time(
     make, ids, ends, readout, attention, mini_batch_size, monkeypatch

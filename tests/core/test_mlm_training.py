@@ -61,8 +61,11 @@ def slow_scores(method, rows, masked):
     return torch.cat(scores), torch.cat(labels)
 
 
-@pytest.mark.parametrize("attention", ["auto", "unpadded"])
-@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize(
+    ("encoder_folder", "attention", "whole_word"),
+    [("bert", "auto", True), ("bert", "unpadded", False), ("roberta", "unpadded", True)],
+    indirect=["encoder_folder"],
+)
 def test_the_loss_and_its_gradient_are_the_slow_reference_s(
     make, batch, monkeypatch, attention, whole_word
 ):

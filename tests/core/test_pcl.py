@@ -92,8 +92,9 @@ def slow_views(read, ends, model, texts, readout):
 
 
 @pytest.mark.parametrize(
-    ("readout", "attention", "mini_batch_size"),
-    [("cls", "auto", None), ("mean", "unpadded", 4)],
+    ("encoder_folder", "readout", "attention", "mini_batch_size"),
+    [("bert", "cls", "auto", None), ("roberta", "mean", "unpadded", 4)],
+    indirect=["encoder_folder"],
 )
 def test_loss_and_gradients_equal_a_pair_at_a_time(
     make, exact_model, batch, ends, readout, attention, mini_batch_size

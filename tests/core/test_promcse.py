@@ -88,13 +88,14 @@ def exact_prefixes(method):
 
 
 @pytest.mark.parametrize(
-    ("readout", "attention", "labelled"),
+    ("encoder_folder", "readout", "attention", "labelled"),
     [
-        ("mean", "plain", False),
-        ("cls", "eager", False),
-        ("mean", "sdpa", False),
-        ("cls", "auto", True),
+        ("bert", "mean", "plain", False),
+        ("bert", "cls", "eager", False),
+        ("roberta", "mean", "sdpa", False),
+        ("roberta", "cls", "auto", True),
     ],
+    indirect=["encoder_folder"],
 )
 def test_loss_and_gradients_equal_a_token_at_a_time(
     make, exact_model, triples, ends, attention, readout, labelled

@@ -51,7 +51,20 @@ def make(encoder_folder, tiny_settings, prompts):
     return build
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("encoder_folder", "name", "changes"),
+    [
+        *(("bert", *case) for case in CASES),
+        # The templates of RoBERTa, and the positions of its biases, are others.
+        *(
+            ("roberta", n, c)
+            for n, c in CASES
+            if not c or c.get("method.denoise", "none") != "none"
+        ),
+    ],
+    ids=str,
+    indirect=["encoder_folder"],
+)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triples, name, changes):
     method = make(name, changes)
     settings, trained = method.settings.method, method.kept_head or method.head

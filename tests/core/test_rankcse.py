@@ -84,8 +84,11 @@ def slow_ranking(method, ids, ends):
     return total.tolist()
 
 
-@pytest.mark.parametrize("distillation", ["listmle", "listnet"])
-@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize(
+    ("encoder_folder", "distillation", "second"),
+    [("bert", "listmle", True), ("bert", "listnet", True), ("roberta", "listnet", False)],
+    indirect=["encoder_folder"],
+)
 def test_the_parts_are_those_of_the_slow_reference(make, ids, ends, distillation, second):
     """On two views that differ, as dropout makes them."""
     weights = {"consistency_weight": 3.0, "distillation_weight": 0.5}

@@ -26,8 +26,11 @@ def make(make_bare):
     return partial(make_bare, "simcse")
 
 
-@pytest.mark.parametrize("readout", ["cls", "mean"])
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize(
+    ("encoder_folder", "readout", "labelled"),
+    [("bert", "cls", False), ("bert", "mean", True), ("roberta", "cls", True)],
+    indirect=["encoder_folder"],
+)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, triples, ends, readout, labelled
 ):

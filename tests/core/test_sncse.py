@@ -41,8 +41,9 @@ def slow_margin(anchors, positives, negatives, alpha, beta):
 
 
 @pytest.mark.parametrize(
-    ("attention", "mini_batch_size"),
-    [("auto", None), ("unpadded", 4)],  # the other ways are in test_attention
+    ("encoder_folder", "attention", "mini_batch_size"),
+    [("bert", "auto", None), ("roberta", "unpadded", 4)],  # the other ways are in test_attention
+    indirect=["encoder_folder"],
 )
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, attention, mini_batch_size
