@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -51,14 +52,13 @@ def test_streams_of_several_parts_are_read_to_the_end(tmp_path):
 @pytest.mark.parametrize(
     "data", [b"", b"\n", b"\n\n", b"a", b"a\n", b"ab\n\ncdefgh\ni", b"abcdefgh"]
 )
-@pytest.mark.parametrize("most", [0, 1, 3, 100])
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_out_of_blocks_cut_anywhere(monkeypatch, data, most, size):
-    monkeypatch.setattr(line_reader, "MOST_LINE_BYTES", most)
-    blocks = [data[start : start + size] for start in range(0, len(data), size)]
+def test_lines_out_of_blocks_cut_anywhere(monkeypatch, data):
     parts = data.removesuffix(b"\n").split(b"\n") if data else []
-    expected = [part if len(part) <= most else None for part in parts]
-    assert list(line_reader.lines(blocks)) == expected
+    for most, size in product([0, 1, 3, 100], [1, 2, 3, 100]):
+        monkeypatch.setattr(line_reader, "MOST_LINE_BYTES", most)
+        blocks = [data[start : start + size] for start in range(0, len(data), size)]
+        expected = [part if len(part) <= most else None for part in parts]
+        assert list(line_reader.lines(blocks)) == expected, most
 
 
 def test_the_endings_of_a_name():

@@ -24,19 +24,19 @@ def placements(cores, share, workers):
             yield free
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("cores", [[1], [2], [4], [64], [1, 1], [2, 2], [1, 4], [4, 4], [8, 8, 8]])
-def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
+def test_a_whole_core_is_left_wherever_the_actors_are(cores):
     """Else the task that feeds them would wait forever: two nodes of one core and two actors of
     half a core each, on different nodes, left two halves."""
     assert cpu_share([2, 2], 2) == 1
-    share = cpu_share(cores, workers)
-    left = [max(free) for free in placements(cores, share, workers)]
-    assert left
-    assert min(left) > 1 - 1e-6
-    if share:  # and no more could be requested
-        more = placements(cores, share + 1, workers)
-        assert share + 1 > (sum(cores) - 1) / workers or min(map(max, more), default=0) < 1
+    for workers in (1, 2, 3, 4, 8):
+        share = cpu_share(cores, workers)
+        left = [max(free) for free in placements(cores, share, workers)]
+        assert left, workers
+        assert min(left) > 1 - 1e-6, workers
+        if share:  # and no more could be requested
+            more = placements(cores, share + 1, workers)
+            assert share + 1 > (sum(cores) - 1) / workers or min(map(max, more), default=0) < 1
 
 
 def started(nodes, placed):
@@ -67,20 +67,19 @@ CLUSTERS = {
 }
 
 
-@pytest.mark.parametrize("workers", [None, 1, 2, 3, 7, 8, 9, 12, 16, 24, 50])
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_every_worker_starts_and_has_a_gpu(name, workers):
-    nodes = CLUSTERS[name]
+@pytest.mark.parametrize("nodes", CLUSTERS.values(), ids=CLUSTERS)
+def test_every_worker_starts_and_has_a_gpu(nodes):
     gpus = sum(node.gpus for node in nodes)
-    placed = place_workers(nodes, workers)
-    on_gpus = started(nodes, placed)
-    assert on_gpus is not None, f"some of {placed} find no room"
-    assert placed.workers == sum(on_gpus) == (workers or gpus)
-    assert max(on_gpus) == math.ceil(placed.workers / gpus), "a GPU has more than its share"
-    assert on_gpus.count(0) >= placed.idle_gpus
-    if placed.workers % gpus == 0:
-        assert set(on_gpus) == {placed.workers // gpus}
-        assert placed.idle_gpus == 0
+    for workers in (None, 1, 2, 3, 7, 8, 9, 12, 16, 24, 50):
+        placed = place_workers(nodes, workers)
+        on_gpus = started(nodes, placed)
+        assert on_gpus is not None, f"some of {placed} find no room"
+        assert placed.workers == sum(on_gpus) == (workers or gpus)
+        assert max(on_gpus) == math.ceil(placed.workers / gpus), "a GPU has more than its share"
+        assert on_gpus.count(0) >= placed.idle_gpus
+        if placed.workers % gpus == 0:
+            assert set(on_gpus) == {placed.workers // gpus}
+            assert placed.idle_gpus == 0
 
 
 def test_fractions_add_up_to_no_more_than_a_gpu():
