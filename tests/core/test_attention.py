@@ -61,8 +61,13 @@ def test_an_encoder_is_packed_if_its_family_supports_it(encoder_folder, sentence
 
 
 @pytest.mark.parametrize(
-    ("attention", "denoise", "mini_batch_size"),
-    [("unpadded", "pad", 4), ("unpadded", "position", None), ("plain", "pad", None)],
+    ("encoder_folder", "attention", "denoise", "mini_batch_size"),
+    [
+        ("bert", "unpadded", "pad", 4),
+        ("roberta", "unpadded", "position", None),
+        ("roberta", "plain", "pad", None),
+    ],
+    indirect=["encoder_folder"],
 )
 def test_a_step_on_packed_rows_has_the_same_loss_and_gradient(
     encoder_folder, tiny_settings, ids, attention, denoise, mini_batch_size

@@ -117,7 +117,9 @@ class Slow:
         return (scores.logsumexp(dim=1) - scores.diagonal()).mean()
 
 
-@pytest.mark.parametrize("budget", [4096, 40])
+@pytest.mark.parametrize(
+    ("encoder_folder", "budget"), [("bert", 40), ("roberta", 4096)], indirect=["encoder_folder"]
+)
 def test_generative_loss_and_gradients_equal_a_sentence_at_a_time(
     make, batch, slow_of, monkeypatch, budget, request
 ):
@@ -181,7 +183,14 @@ def test_target_is_the_companion_or_the_sentence_itself(make, batch, slow_of):
 
 @fresh
 @pytest.mark.parametrize(
-    ("readout", "projected"), [("mask", True), ("cls", False), ("mean", True), ("mask", False)]
+    ("encoder_folder", "readout", "projected"),
+    [
+        ("bert", "mask", True),
+        ("bert", "cls", False),
+        ("roberta", "mean", True),
+        ("roberta", "mask", False),
+    ],
+    indirect=["encoder_folder"],
 )
 def test_contrastive_loss_of_each_readout(make, batch, slow_of, readout, projected):
     changes = {"templates.anchor": "denosent" if readout == "mask" else None}

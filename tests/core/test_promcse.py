@@ -26,6 +26,7 @@ from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_step, cosine, embedded, exact
 
 TEMPERATURE, LENGTH_HERE = 0.5, 3
+of_bert = pytest.mark.parametrize("encoder_folder", ["bert"], indirect=True)
 TEXTS = ["A man is playing the guitar", "oil.", "", "two words", "a [MASK] that was typed"]
 
 
@@ -133,6 +134,7 @@ def test_dropout_is_another_in_each_row(make, ids):
     assert torch.equal(*prefix.eval()(2)[0])
 
 
+@of_bert
 def test_prefixes_begin_small_and_the_encoder_stays(make, ids, encoder_folder):
     method = make(large=False, length=50)
     first = torch.stack([p.vectors.detach() for p in prefixes_of(method.encoder)])
@@ -149,6 +151,7 @@ def test_prefixes_begin_small_and_the_encoder_stays(make, ids, encoder_folder):
         assert torch.equal(weights[name], weight), name
 
 
+@of_bert
 def test_attention_to_prefixes_counts_as_work(make, encoder_folder):
     method, lengths = make(), np.array([5, 9])
     bare = load_backbone(encoder_folder).model.requires_grad_(False)
@@ -224,6 +227,7 @@ DAMAGES = {
 }
 
 
+@of_bert
 @pytest.mark.parametrize("damage", [*DAMAGES, "no tensors", "a number that is a text"])
 def test_a_folder_without_its_prefixes_is_refused(saved, damage):
     _, folder = saved
@@ -239,6 +243,7 @@ def test_a_folder_without_its_prefixes_is_refused(saved, damage):
         load_backbone(str(folder))
 
 
+@of_bert
 def test_what_cannot_have_prefixes_is_refused(saved, make, encoder_folder, monkeypatch):
     method, folder = saved
     for name in (encoder_folder, str(folder)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -46,8 +48,15 @@ def assert_refused_by_other_libraries(folder):
     assert "library_name" not in card
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("denoise", ["position", "pad", "none"])
+@pytest.mark.parametrize(
+    ("encoder_folder", "head", "denoise"),
+    [
+        *product(["bert"], HEADS, ["position", "pad"]),
+        ("roberta", "tanh", "none"),
+        ("roberta", "transform", "position"),
+    ],
+    indirect=["encoder_folder"],
+)
 def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head, denoise):
     method = make(**{"method.head": head, "method.denoise": denoise})
     texts = [end_with_full_stop(s) for s in sentences]

@@ -29,8 +29,8 @@ class Payload:
 
 
 @pytest.fixture
-def folder(encoder_folder, tmp_path):
-    return Path(shutil.copytree(encoder_folder, tmp_path / "folder"))
+def folder(bert_folder, tmp_path):
+    return Path(shutil.copytree(bert_folder, tmp_path / "folder"))
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def pickled(folder):
     return folder
 
 
-def test_a_pickle_is_refused_unless_it_is_allowed(pickled, encoder_folder, sentences, tmp_path):
+def test_a_pickle_is_refused_unless_it_is_allowed(pickled, bert_folder, sentences, tmp_path):
     for load in (load_backbone, SentenceEncoder.from_pretrained):
         with pytest.raises(UserError, match=r"only as a pickle, .* --format folder --allow-pickle"):
             load(str(pickled))
     allowed = SentenceEncoder.from_pretrained(pickled, allow_pickle=True)
-    expected = SentenceEncoder.from_pretrained(encoder_folder).encode(sentences)
+    expected = SentenceEncoder.from_pretrained(bert_folder).encode(sentences)
     assert np.array_equal(allowed.encode(sentences), expected)
     allowed.save_pretrained(tmp_path / "converted")
     assert not list((tmp_path / "converted").rglob("*.bin"))

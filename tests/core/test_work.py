@@ -33,8 +33,8 @@ def counted(run):
 
 
 @pytest.fixture
-def encoder(encoder_folder):
-    return load_backbone(encoder_folder, dropout=0.0)
+def encoder(bert_folder):
+    return load_backbone(bert_folder, dropout=0.0)
 
 
 def rows_of(encoder, lengths):
@@ -114,11 +114,11 @@ def slow_work(monkeypatch, method, batch):
     ids=str,
 )
 def test_tokens_and_padding_are_those_that_the_encoder_sees(
-    encoder_folder, tiny_settings, sentences, monkeypatch, changes
+    bert_folder, tiny_settings, sentences, monkeypatch, changes
 ):
     monkeypatch.setattr(contrastive, "CPU_TRAIN_TOKENS", 128)
-    settings = tiny_settings(encoder_folder, {"batch_size": 6, **changes})
-    backbone = load_backbone(encoder_folder, dropout=0.0, attention=settings.attention)
+    settings = tiny_settings(bert_folder, {"batch_size": 6, **changes})
+    backbone = load_backbone(bert_folder, dropout=0.0, attention=settings.attention)
     method = build_method(backbone, settings).train()
     ids = method.backbone.tokenizer(sentences, 8)
     seen = slow_work(monkeypatch, method, Batch(ids))
@@ -145,14 +145,12 @@ def test_frozen_biases_have_no_backward_pass(bert_folder, tiny_settings, sentenc
     assert live == 3 * frozen > 0
 
 
-def test_the_decoders_flops_are_those_that_torch_counts(
-    encoder_folder, denosent_settings, sentences
-):
+def test_the_decoders_flops_are_those_that_torch_counts(bert_folder, denosent_settings, sentences):
     """A step of the generative objective alone. Torch counts pooler and projection too, but not
     the gradient of the decoder's input, which nobody needs, nor attention's fused kernels."""
     changes = {"batch_size": 6, "method.objective": "generative", "method.decoder_dropout": 0.0}
-    settings = denosent_settings(encoder_folder, changes)
-    method = build_method(load_backbone(encoder_folder, dropout=0.0), settings).train()
+    settings = denosent_settings(bert_folder, changes)
+    method = build_method(load_backbone(bert_folder, dropout=0.0), settings).train()
     batch = Batch(Ragged.from_lists([np.full(6, 7, np.int32)] * 6))
     with sdpa_kernel(SDPBackend.MATH):
         found = counted(lambda: method(batch).loss.backward())
@@ -163,18 +161,18 @@ def test_the_decoders_flops_are_those_that_torch_counts(
     assert method.work.flops == found + unneeded - extra
 
 
-def test_the_flops_of_masked_language_modelling_are_those_that_torch_counts(encoder_folder):
+def test_the_flops_of_masked_language_modelling_are_those_that_torch_counts(bert_folder):
     changes = {"method.name": "mlm", "batch_size": 6, "precision": "fp32"}
-    settings = override(TrainSettings(encoder=encoder_folder), BARE | changes)
-    method = build_method(load_backbone(encoder_folder, dropout=0.0), settings).train()
+    settings = override(TrainSettings(encoder=bert_folder), BARE | changes)
+    method = build_method(load_backbone(bert_folder, dropout=0.0), settings).train()
     batch = Batch(Ragged.from_lists([np.arange(7, 17)] * 6))
     found = counted(lambda: method(batch).loss.backward())
     assert method.work.flops == found - pooler_flops(method.backbone, 6)
     assert method.work.tokens == 6 * (10 + method.bare.length)
 
 
-def test_a_frozen_encoders_flops_are_those_that_torch_counts(encoder_folder):
-    encoder = SentenceEncoder.from_pretrained(encoder_folder)
+def test_a_frozen_encoders_flops_are_those_that_torch_counts(bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
     texts = Ragged.from_lists([np.arange(7, 17)] * 6)
     found = counted(lambda: similarities(encoder, texts, "fp32"))
     similar, work = similarities(encoder, texts, "fp32")

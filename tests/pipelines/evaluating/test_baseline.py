@@ -72,33 +72,33 @@ class Recorded:
 
 
 @pytest.fixture
-def own_pooling(encoder_folder, tmp_path):
+def own_pooling(bert_folder, tmp_path):
     """The encoder as a sentence-transformers folder that names its pooling."""
 
     def make(mode):
         folder = tmp_path / mode
-        SentenceEncoder.from_pretrained(encoder_folder, readout=mode).save_pretrained(folder)
+        SentenceEncoder.from_pretrained(bert_folder, readout=mode).save_pretrained(folder)
         (folder / POOLING_CONFIG_FILE).unlink()
         return str(folder)
 
     return make
 
 
-def test_an_encoder_without_pooling_is_read_by_the_best_of_three(encoder_folder):
+def test_an_encoder_without_pooling_is_read_by_the_best_of_three(bert_folder):
     readouts = {"last": "mean", "first-last": "first-last", "cls": "cls"}
     chosen = set()
     # The pairs with other grades, until each reading was the best.
     for gold in map(np.random.default_rng(0).permutation, [5] * 30):
         dev = {"a": pairs(gold), "b": pairs(gold[::-1], RIGHT, LEFT[::-1])}
-        each = {key: slow(encoder_folder, name, dev) for key, name in readouts.items()}
+        each = {key: slow(bert_folder, name, dev) for key, name in readouts.items()}
         best = max(float(np.mean(list(scores.values()))) for scores in each.values())
-        found = score_untouched(encoder_folder, dev, "fp32")
+        found = score_untouched(bert_folder, dev, "fp32")
         assert found.spearman == pytest.approx(best, abs=1e-9)
         assert found.scores == pytest.approx(each[found.readout], abs=1e-9)
         assert found.reading == NAMES[found.readout]
         chosen.add(found.readout)
         # As `adapt` asks: of those that a model folder can name.
-        saved = score_untouched(encoder_folder, dev, "fp32", SAVED_READOUTS)
+        saved = score_untouched(bert_folder, dev, "fp32", SAVED_READOUTS)
         scores = {key: float(np.mean(list(each[key].values()))) for key in SAVED_READOUTS}
         assert scores[saved.readout] == max(scores.values())
         if len(chosen) == 3:
@@ -151,16 +151,16 @@ def test_sentences_are_cut_where_the_folder_says(own_pooling):
     assert cut.scores != pytest.approx(whole.scores)
 
 
-def test_it_opens_as_it_was_scored(encoder_folder, own_pooling):
-    for encoder in (encoder_folder, own_pooling("cls")):
+def test_it_opens_as_it_was_scored(bert_folder, own_pooling):
+    for encoder in (bert_folder, own_pooling("cls")):
         found = score_untouched(encoder, DEV, "fp32")
         again = {n: score_pairs(found.open(encoder, "fp32"), p).spearman for n, p in DEV.items()}
         assert again == pytest.approx(found.scores, abs=1e-9)
 
 
-def test_no_random_number_is_drawn(encoder_folder):
+def test_no_random_number_is_drawn(bert_folder):
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-    score_untouched(encoder_folder, DEV)
+    score_untouched(bert_folder, DEV)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states[:2]
     assert torch.equal(torch.get_rng_state(), states[2])
 

@@ -86,7 +86,9 @@ def printed(capsys, *words):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "template"), [("float32", None), ("float16", TEMPLATE), ("int8", TEMPLATE)]
+    ("encoder_folder", "dtype", "template"),
+    [("bert", "float32", None), ("bert", "float16", TEMPLATE), ("roberta", "int8", TEMPLATE)],
+    indirect=["encoder_folder"],
 )
 def test_a_sentence_finds_itself_first(tmp_path, encoder_folder, capsys, dtype, template):
     kept = {"text": TEXTS, "length": [len(t) for t in TEXTS]}

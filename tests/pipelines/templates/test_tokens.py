@@ -60,7 +60,11 @@ def slowly(folder, template, sentence, mode, top):
     return [tokenizer.convert_tokens_to_string([t]).strip() or t for t in tokens]
 
 
-@pytest.mark.parametrize("mode", ["position", "pad"])
+@pytest.mark.parametrize(
+    ("encoder_folder", "mode"),
+    [("bert", "position"), ("roberta", "pad")],
+    indirect=["encoder_folder"],
+)
 def test_top_tokens_are_those_of_the_whole_model(head_folder, family, mode):
     name = f"{family}/anchor"
     options = TokensOptions(head_folder, SENTENCES, name, 4, mode)
