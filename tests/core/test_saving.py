@@ -54,11 +54,18 @@ TRICKY = [
 ]
 
 
-@pytest.fixture(params=READINGS)
-def encoder(request, encoder_folder, family):
-    head = "tanh" if "tanh" in request.param else None
-    how = {"normalize": request.param == "mask before", "method": "cot-bert"}
-    return made_encoder(encoder_folder, family, *READINGS[request.param], head, **how)
+# RoBERTa's without a mask are in test_servers.
+MADE = [("bert", name) for name in READINGS]
+MADE += [("roberta", name) for name in READINGS if "mask" in name or "tanh" in name]
+
+
+@pytest.fixture(params=MADE, ids="-".join)
+def encoder(request):
+    family, name = request.param
+    folder = request.getfixturevalue(f"{family}_folder")
+    head = "tanh" if "tanh" in name else None
+    how = {"normalize": name == "mask before", "method": "cot-bert"}
+    return made_encoder(folder, f"cot-{family}", *READINGS[name], head, **how)
 
 
 @pytest.fixture

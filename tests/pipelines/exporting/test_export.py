@@ -50,7 +50,11 @@ assert not heavy, heavy
 """
 
 
-@pytest.mark.parametrize("how", READINGS)
+@pytest.mark.parametrize(
+    ("encoder_folder", "how"),
+    [*(("bert", how) for how in READINGS), ("roberta", "two masks"), ("roberta", "mean")],
+    indirect=["encoder_folder"],
+)
 def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path, monkeypatch):
     import onnxruntime
 
