@@ -84,10 +84,13 @@ def check_refused(folder: Path, words: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE_SETTINGS, ids=lambda text: text[-60:])
 def test_a_hostile_cotbert_json_is_refused(folder, text):
-    (folder / "cotbert.json").write_text(json.dumps(SETTINGS))
-    SentenceEncoder.from_pretrained(folder)
     (folder / "cotbert.json").write_text(text)
     check_refused(folder, HOSTILE_SETTINGS[text])
+
+
+def test_the_settings_of_which_one_is_hostile_are_right(folder):
+    (folder / "cotbert.json").write_text(json.dumps(SETTINGS))
+    SentenceEncoder.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("text", HOSTILE_MODULES, ids=lambda text: text[-60:])
