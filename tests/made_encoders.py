@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
@@ -41,3 +42,13 @@ def save_quietly(encoder: SentenceEncoder, folder: Path) -> Path:
         warnings.simplefilter("ignore")
         encoder.save_pretrained(folder)
     return folder
+
+
+def with_encoders(names: str, *cases: tuple[Any, ...]) -> pytest.MarkDecorator:
+    """Parametrize a test by an encoder, `bert` or `roberta`, and by further values.
+
+    names: the arguments after `encoder_folder`. A test need not have every case with both.
+    """
+    return pytest.mark.parametrize(
+        ("encoder_folder", *names.split()), cases, indirect=["encoder_folder"]
+    )

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from cotbert_core.losses import arc_con
 from cotbert_core.methods.arccse import masked_spans
@@ -102,9 +103,7 @@ def batch(ids):
     return Batch(ids, ids.take(NEXT))
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
-)
+@with_encoders("readout attention", *CASES)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, batch, ends, readout, attention
 ):

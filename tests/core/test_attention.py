@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from transformers import DistilBertConfig, DistilBertModel
 
 from cotbert_core import SentenceEncoder, UserError
@@ -60,14 +61,11 @@ def test_an_encoder_is_packed_if_its_family_supports_it(encoder_folder, sentence
     assert eager.packed() is eager
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "attention", "denoise", "mini_batch_size"),
-    [
-        ("bert", "unpadded", "pad", 4),
-        ("roberta", "unpadded", "position", None),
-        ("roberta", "plain", "pad", None),
-    ],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "attention denoise mini_batch_size",
+    ("bert", "unpadded", "pad", 4),
+    ("roberta", "unpadded", "position", None),
+    ("roberta", "plain", "pad", None),
 )
 def test_a_step_on_packed_rows_has_the_same_loss_and_gradient(
     encoder_folder, tiny_settings, ids, attention, denoise, mini_batch_size

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from cotbert_core.methods.consert import kept_features, shuffled_positions
 from cotbert_core.templates.ragged_ids import Ragged
@@ -52,9 +53,7 @@ def slow_nt_xent(first, second):
     return total / len(views)
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
-)
+@with_encoders("readout attention", *CASES)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, ends, readout, attention
 ):

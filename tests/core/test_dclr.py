@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from torch.nn.functional import cosine_similarity
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -79,9 +80,7 @@ def slow_loss(anchors, noise, negatives):
     return total / len(anchors)
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention"), CASES, indirect=["encoder_folder"]
-)
+@with_encoders("readout attention", *CASES)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, ends, similar, threshold, readout, attention
 ):

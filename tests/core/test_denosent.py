@@ -7,6 +7,7 @@ import copy
 
 import pytest
 import torch
+from made_encoders import with_encoders
 from torch.nn.functional import normalize
 from transformers import AutoModelForMaskedLM
 
@@ -117,9 +118,7 @@ class Slow:
         return (scores.logsumexp(dim=1) - scores.diagonal()).mean()
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "budget"), [("bert", 40), ("roberta", 4096)], indirect=["encoder_folder"]
-)
+@with_encoders("budget", ("bert", 40), ("roberta", 4096))
 def test_generative_loss_and_gradients_equal_a_sentence_at_a_time(
     make, batch, slow_of, monkeypatch, budget, request
 ):
@@ -182,15 +181,12 @@ def test_target_is_the_companion_or_the_sentence_itself(make, batch, slow_of):
 
 
 @fresh
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "projected"),
-    [
-        ("bert", "mask", True),
-        ("bert", "cls", False),
-        ("roberta", "mean", True),
-        ("roberta", "mask", False),
-    ],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "readout projected",
+    ("bert", "mask", True),
+    ("bert", "cls", False),
+    ("roberta", "mean", True),
+    ("roberta", "mask", False),
 )
 def test_contrastive_loss_of_each_readout(make, batch, slow_of, readout, projected):
     changes = {"templates.anchor": "denosent" if readout == "mask" else None}

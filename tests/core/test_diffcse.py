@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from torch.nn.functional import relu
 
 from benchmarks.method_table import BARE
@@ -79,10 +80,10 @@ def slow_detection(model, detector, ends, edited, original, vectors):
     return total / count
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention", "mini_batch_size"),
-    [("bert", "cls", "auto", None), ("roberta", "mean", "unpadded", 2)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "readout attention mini_batch_size",
+    ("bert", "cls", "auto", None),
+    ("roberta", "mean", "unpadded", 2),
 )
 def test_loss_and_gradients_equal_a_token_at_a_time(
     make, ids, ends, readout, attention, mini_batch_size, monkeypatch

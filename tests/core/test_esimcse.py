@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from cotbert_core.methods.esimcse import repeat_tokens
 from cotbert_core.templates.ragged_ids import Ragged
@@ -52,11 +53,7 @@ def batches(ids):
     return [Batch(ids.take(order)) for order in ([0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 2, 4])] * 2
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout"),
-    [("bert", "cls"), ("roberta", "mean")],
-    indirect=["encoder_folder"],
-)
+@with_encoders("readout", ("bert", "cls"), ("roberta", "mean"))
 def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batches, ends, readout):
     """The queue holds one and a half batches, so the fourth step has dropped rows of the first."""
     method = make(readout=readout, momentum=MOMENTUM, queue=1.5, repetition=REPETITION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -61,10 +62,11 @@ def slow_scores(method, rows, masked):
     return torch.cat(scores), torch.cat(labels)
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "attention", "whole_word"),
-    [("bert", "auto", True), ("bert", "unpadded", False), ("roberta", "unpadded", True)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "attention whole_word",
+    ("bert", "auto", True),
+    ("bert", "unpadded", False),
+    ("roberta", "unpadded", True),
 )
 def test_the_loss_and_its_gradient_are_the_slow_reference_s(
     make, batch, monkeypatch, attention, whole_word

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from benchmarks.method_table import ALONE
 from cotbert_core import SentenceEncoder, UserError
@@ -122,11 +123,7 @@ def test_the_new_tokens_stand_for_the_templates_one_for_one(make, encoder_folder
     assert len(plain.tokenizer.hf) < len(method.backbone.tokenizer.hf), "the one given stays"
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "head"),
-    zip(("bert", "roberta"), HEADS, strict=True),
-    indirect=["encoder_folder"],
-)
+@with_encoders("head", *zip(("bert", "roberta"), HEADS, strict=True))
 def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, sentences, head):
     method = make(**{"method.head": head})
     ids = method.backbone.tokenizer(sentences, 8)
@@ -161,11 +158,7 @@ def test_a_token_of_the_template_does_not_stand_for_itself_in_a_sentence(make, s
     assert torch.equal(merged.weight, slots.weight)
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "weight_decay"),
-    [("bert", 0.5), ("roberta", 0.0)],
-    indirect=["encoder_folder"],
-)
+@with_encoders("weight_decay", ("bert", 0.5), ("roberta", 0.0))
 def test_steps_move_the_prompt_and_the_head_alone(make, trained, weight_decay):
     before = make().state_dict()
     method = trained(**{"optimizer.weight_decay": weight_decay})
@@ -201,9 +194,7 @@ def by_transformers(folder, stages):
         return model(**inputs).last_hidden_state[read].numpy()
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "text"), [("bert", STAGES), ("roberta", None)], indirect=["encoder_folder"]
-)
+@with_encoders("text", ("bert", STAGES), ("roberta", None))
 def test_a_folder_is_read_the_same_everywhere(trained, encoder_folder, tmp_path, text):
     from sentence_transformers import SentenceTransformer
 
@@ -235,9 +226,7 @@ def test_a_typed_prompt_token_is_plain_text(trained, encoder_folder):
     assert special == [method.anchor.before[1]], "in a template it is the token"
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "learned"), [("bert", True), ("roberta", False)], indirect=["encoder_folder"]
-)
+@with_encoders("learned", ("bert", True), ("roberta", False))
 def test_optiprompt_continues_with_tokens_of_its_own(trained, encoder_folder, tmp_path, learned):
     """Twice: the second time a [SPARE0] may be there as well as the prompts."""
     folder, changes, texts = encoder_folder, {}, set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from torch.nn.functional import cosine_similarity
 
 from benchmarks.method_table import BARE
@@ -91,10 +92,10 @@ def slow_views(read, ends, model, texts, readout):
     return views[0], list(zip(*views[1:], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention", "mini_batch_size"),
-    [("bert", "cls", "auto", None), ("roberta", "mean", "unpadded", 4)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "readout attention mini_batch_size",
+    ("bert", "cls", "auto", None),
+    ("roberta", "mean", "unpadded", 4),
 )
 def test_loss_and_gradients_equal_a_pair_at_a_time(
     make, exact_model, batch, ends, readout, attention, mini_batch_size

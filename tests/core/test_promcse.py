@@ -9,6 +9,7 @@ from importlib import util
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from safetensors.torch import load_file, save_file
 
 from benchmarks.method_table import BARE
@@ -88,15 +89,12 @@ def exact_prefixes(method):
     return [p.vectors.detach().double().requires_grad_() for p in prefixes_of(method.encoder)]
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "attention", "labelled"),
-    [
-        ("bert", "mean", "plain", False),
-        ("bert", "cls", "eager", False),
-        ("roberta", "mean", "sdpa", False),
-        ("roberta", "cls", "auto", True),
-    ],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "readout attention labelled",
+    ("bert", "mean", "plain", False),
+    ("bert", "cls", "eager", False),
+    ("roberta", "mean", "sdpa", False),
+    ("roberta", "cls", "auto", True),
 )
 def test_loss_and_gradients_equal_a_token_at_a_time(
     make, exact_model, triples, ends, attention, readout, labelled

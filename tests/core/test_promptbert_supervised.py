@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from made_encoders import save_quietly
+from made_encoders import save_quietly, with_encoders
 
 from benchmarks.method_table import ALONE, BARE
 from cotbert_core import SentenceEncoder, UserError
@@ -48,14 +48,11 @@ def assert_refused_by_other_libraries(folder):
     assert "library_name" not in card
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "head", "denoise"),
-    [
-        *product(["bert"], HEADS, ["position", "pad"]),
-        ("roberta", "tanh", "none"),
-        ("roberta", "transform", "position"),
-    ],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "head denoise",
+    *product(["bert"], HEADS, ["position", "pad"]),
+    ("roberta", "tanh", "none"),
+    ("roberta", "transform", "position"),
 )
 def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head, denoise):
     method = make(**{"method.head": head, "method.denoise": denoise})

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from scipy.spatial.distance import jensenshannon
 from torch.nn.functional import cosine_similarity
 
@@ -84,10 +85,11 @@ def slow_ranking(method, ids, ends):
     return total.tolist()
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "distillation", "second"),
-    [("bert", "listmle", True), ("bert", "listnet", True), ("roberta", "listnet", False)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "distillation second",
+    ("bert", "listmle", True),
+    ("bert", "listnet", True),
+    ("roberta", "listnet", False),
 )
 def test_the_parts_are_those_of_the_slow_reference(make, ids, ends, distillation, second):
     """On two views that differ, as dropout makes them."""

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from benchmarks.method_table import BARE
 from cotbert_core import SentenceEncoder
@@ -26,10 +27,8 @@ def make(make_bare):
     return partial(make_bare, "simcse")
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "readout", "labelled"),
-    [("bert", "cls", False), ("bert", "mean", True), ("roberta", "cls", True)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "readout labelled", ("bert", "cls", False), ("bert", "mean", True), ("roberta", "cls", True)
 )
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, triples, ends, readout, labelled

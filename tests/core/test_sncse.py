@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from cotbert_core.losses import bidirectional_margin, paired_cosines
 from cotbert_core.templates.ragged_ids import Ragged
@@ -40,11 +41,7 @@ def slow_margin(anchors, positives, negatives, alpha, beta):
     return total / len(anchors)
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "attention", "mini_batch_size"),
-    [("bert", "auto", None), ("roberta", "unpadded", 4)],  # the other ways are in test_attention
-    indirect=["encoder_folder"],
-)
+@with_encoders("attention mini_batch_size", ("bert", "auto", None), ("roberta", "unpadded", 4))
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, attention, mini_batch_size
 ):

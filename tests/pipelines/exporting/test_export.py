@@ -13,7 +13,7 @@ from importlib import util
 import numpy as np
 import pytest
 import torch
-from made_encoders import made_encoder, save_quietly
+from made_encoders import made_encoder, save_quietly, with_encoders
 from safetensors.torch import load_file
 
 from cotbert_core import SentenceEncoder, UserError
@@ -50,10 +50,8 @@ assert not heavy, heavy
 """
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "how"),
-    [*(("bert", how) for how in READINGS), ("roberta", "two masks"), ("roberta", "mean")],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "how", *(("bert", how) for how in READINGS), ("roberta", "two masks"), ("roberta", "mean")
 )
 def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path, monkeypatch):
     import onnxruntime

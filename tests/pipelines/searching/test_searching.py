@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from embeddings_folders import change_manifest, write_folder
+from made_encoders import with_encoders
 
 from cotbert_core.encoder.locations import PROMPTS_FILE, model_digest
 from cotbert_core.errors import UserError
@@ -85,10 +86,11 @@ def printed(capsys, *words):
     return [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "dtype", "template"),
-    [("bert", "float32", None), ("bert", "float16", TEMPLATE), ("roberta", "int8", TEMPLATE)],
-    indirect=["encoder_folder"],
+@with_encoders(
+    "dtype template",
+    ("bert", "float32", None),
+    ("bert", "float16", TEMPLATE),
+    ("roberta", "int8", TEMPLATE),
 )
 def test_a_sentence_finds_itself_first(tmp_path, encoder_folder, capsys, dtype, template):
     kept = {"text": TEXTS, "length": [len(t) for t in TEXTS]}

@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from made_encoders import with_encoders
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoConfig,
@@ -60,11 +61,7 @@ def slowly(folder, template, sentence, mode, top):
     return [tokenizer.convert_tokens_to_string([t]).strip() or t for t in tokens]
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "mode"),
-    [("bert", "position"), ("roberta", "pad")],
-    indirect=["encoder_folder"],
-)
+@with_encoders("mode", ("bert", "position"), ("roberta", "pad"))
 def test_top_tokens_are_those_of_the_whole_model(head_folder, family, mode):
     name = f"{family}/anchor"
     options = TokensOptions(head_folder, SENTENCES, name, 4, mode)
