@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -144,7 +144,7 @@ class SentenceEncoder:
 
     def encode(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         batch_tokens: int | None = None,
         normalize: bool | None = None,
         dtype: Literal["float32", "float16"] = "float32",
@@ -157,7 +157,7 @@ class SentenceEncoder:
         number format of the result. precision: number format of matrix products; auto: bf16 if the
         device computes it faster, else fp32.
         """
-        if isinstance(sentences, str):
+        if isinstance(sentences, str | bytes):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")
         # A loop over a table or a dictionary would give the names of its columns or keys.
         if isinstance(sentences, Mapping) or getattr(sentences, "ndim", 1) != 1:
@@ -168,7 +168,7 @@ class SentenceEncoder:
         ids = self.tokenize(sentences, self.max_length)
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
 
-    def tokenize(self, sentences: Sequence[str], max_length: int | None = None) -> Ragged:
+    def tokenize(self, sentences: Iterable[str], max_length: int | None = None) -> Ragged:
         """Return the token ids that `encode` uses for each sentence, without template and specials.
 
         max_length: number of tokens to which sentences are cut; None: sentences are not cut,

@@ -153,6 +153,8 @@ def test_every_public_name_is_there():
 def test_what_is_wrong_is_reported(bert_folder):
     with pytest.raises(UserError, match="list of sentences"):
         SentenceEncoder.from_pretrained(bert_folder).encode("A man")
+    with pytest.raises(UserError, match="list of sentences"):
+        SentenceEncoder.from_pretrained(bert_folder).encode(b"A man")
     with pytest.raises(UserError, match="unknown attention 'flash'"):
         SentenceEncoder.from_pretrained(bert_folder, attention="flash")
     with pytest.raises(UserError, match="shorten the template"):
