@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -67,6 +68,16 @@ def test_vectors_are_those_of_one_thread(two_threads, bert_folder, precision):
     torch.set_num_threads(1)
     alone = encoder.encode(sentences, batch_tokens=64, precision=precision)
     assert (beside == alone).all()
+
+
+def test_several_threads_may_encode_at_once(two_threads, bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    batches = [[f"A man {'walks ' * (n + k)}there" for n in range(30)] for k in range(8)]
+    expected = [encoder.encode(batch, batch_tokens=64, precision="fp32") for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda b: encoder.encode(b, 64, precision="fp32"), batches))
+    assert all((here == there).all() for here, there in zip(found, expected, strict=True))
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize(
