@@ -74,7 +74,7 @@ def _run(path: Path) -> Space:
         raise _error(path, "there is no such file; give a name of `cotbert spaces` or a file")
     try:
         space = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end with sys.exit()
         raise _error(path, f"it fails with {type(error).__name__}: {error}") from None
     if space is _missing:
         raise _error(path, "it has no function `space`; write one that returns a tune_spaces.Space")

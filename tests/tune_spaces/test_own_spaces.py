@@ -128,6 +128,7 @@ FAULTS = {
     "figure": ("a.yaml", yaml_of("seed: {grid: [1]}", "", "published: {a: b}"), "a is 'b': give"),
     "syntax": ("a.py", "def space(:", "fails with SyntaxError"),
     "python": ("a.py", "def space():\n    return nobody\n", "NameError: name 'nobody' is not def"),
+    "an end": ("a.py", "raise SystemExit", "it fails with SystemExit"),
     "no function": ("a.py", "spaces = 3\n", "has no function `space`"),
     "no space": ("a.py", "def space(): return {}\n", "space\\(\\) returns a dict; return a tune_"),
     "constant": ("a.py", python_of('{"seed": 3}'), "seed is 3: it must be a grid, a choice or a"),
