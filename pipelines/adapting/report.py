@@ -38,6 +38,7 @@ from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
 from pipelines.runtime.ending import REPORT_FILE, places, reading_words, rows_again
 from pipelines.runtime.progress import clock, table
+from pipelines.tuning.tables import error_lines
 
 # The folder of vectors in the next commands.
 VECTORS = "runs/vectors"
@@ -56,6 +57,7 @@ def summary(result: Mapping[str, Any], options: AdaptOptions, output: Path) -> s
             table(table_rows(result), TABLE_HEADER),
             "",
             table(trial_rows(result), trials_header(result)),
+            *error_lines(result["trials"]),
             "",
             f"rows: {_rows(result)} ({output / CORPUS_REPORT})",
             *_rows_note(options),
@@ -123,7 +125,8 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     settings["documents"] = options.read_as
     if options.labelled:
         settings["label_column"] = options.label_column or LABEL_COLUMN
-    averaged = html_page.paragraphs([_AVERAGED] if MERGED in result["dev"] else [], "note")
+    below = [*error_lines(result["trials"]), *([_AVERAGED] if MERGED in result["dev"] else [])]
+    notes = html_page.paragraphs(below, "note")
     sections = [
         (
             "What was gained",
@@ -134,7 +137,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
             + html_page.paragraphs((f"Note: {note}." for note in result["notes"]), "note"),
         ),
         *changed_section(result),
-        ("Candidates", html_page.table(trials_header(result), trial_rows(result)) + averaged),
+        ("Candidates", html_page.table(trials_header(result), trial_rows(result)) + notes),
         (own.capitalize(), html_page.table(("", ""), _own_rows(result), "text")),
         ("Settings", html_page.table(("setting", "value"), list(settings.items()), "text")),
     ]

@@ -27,9 +27,12 @@ NONE = "-"
 
 def trials_table(trials: Sequence[TrialRow]) -> str:
     """Return the table of all trials for a terminal, the best first, and a line for each error."""
-    lines = [table(trial_rows(trials), trial_header(trials))]
-    lines += [f"{name} {status}: {error}" for name, status, error in errors(trials)]
-    return "\n".join(lines)
+    return "\n".join([table(trial_rows(trials), trial_header(trials)), *error_lines(trials)])
+
+
+def error_lines(trials: Sequence[TrialRow]) -> list[str]:
+    """Return a line for each trial with an error."""
+    return [f"{name} {status}: {error}" for name, status, error in errors(trials)]
 
 
 def trial_header(trials: Sequence[TrialRow]) -> tuple[str, ...]:

@@ -209,14 +209,17 @@ def test_the_time_of_a_continued_job_is_not_that_of_its_last_run(tmp_path, optio
     result = {"encoder": "MiniLM", "chosen": "untouched", "winner": "untouched", "sentences": 3}
     entry = {"found_first": 1.0, "low": 0.5, "queries": 2, "documents": 1}
     result |= {"changed_queries": None, "models": {"untouched": {"held-out": entry}}}
-    result |= {"documents": {"by": "none", "held_out": 3}, "trials": [], "seconds": seconds}
+    result |= {"documents": {"by": "none", "held_out": 3}, "seconds": seconds}
     result |= {"table": {"held-out": {"before": 1.0, "after": 1.0}}}
     result |= {"dev": {"untouched": 1.0, "merged": 0.5}, "notes": ["2 of 3 rows are long"]}
     result["rows"] = {"read": 1300, "kept": 3, "duplicate": 1297}
+    failed = {"name": "simcse", "status": "failed", "error": "the loss is nan"}
+    result["trials"] = [failed | dict.fromkeys(("dev_found_first", "best_step", "steps"))]
     write_adapt_report(tmp_path / "report.html", result, options)
     page = (tmp_path / "report.html").read_text()
     assert f"tried on 3 sentences{shown}" in page, "the untouched encoder is handed back"
     assert "merged: the average of the best candidate" in page
+    assert "simcse failed: the loss is nan" in page
     assert "<td>documents</td><td>none</td>" in page
     read = "1,300 read, 3 kept, 1,297 duplicate (corpus/report.html)"
     cells = page.partition("<h2>Sentences</h2>")[2].partition("</table>")[0]

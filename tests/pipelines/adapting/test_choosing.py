@@ -88,6 +88,8 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
     both = compared(56.0, 60.2, 4.2, -0.5, 9.0)
     pairs = compared(73.8, 73.5, -0.3, -1.0, 0.4)
     trial = {"dev_found_first": 57.2, "best_step": 60, "steps": 90, "status": "finished"}
+    trial["error"] = None
+    failed = {"dev_found_first": None, "status": "failed", "error": "the loss is nan"}
     return {
         "encoder": "all-MiniLM-L6-v2",
         "chosen": chosen,
@@ -103,7 +105,7 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
         "trials": [
             {**trial, "name": "simcse", "dev_found_first": 52.0, "status": "stopped"},
             {**trial, "name": "denosent-rest"},
-            {**trial, "name": "cot-bert-rest", "dev_found_first": None, "status": "failed"},
+            {**trial, "name": "cot-bert-rest", **failed},
         ],
     }
 
@@ -364,8 +366,9 @@ def test_a_note_says_that_rows_are_embedded_where_documents_have_several(documen
     assert ("embed and search rows; for one vector for each 'ticket'" in said) is noted
 
 
-def test_the_summary_says_what_became_of_the_rows():
+def test_the_summary_says_what_became_of_the_rows_and_why_a_candidate_failed():
     said = summary(result(), AdaptOptions(("a.csv",)), Path("out"))
+    assert "\ncot-bert-rest failed: the loss is nan\n" in said
     assert "\nrows: 16,341 read, 14,778 kept, 1,563 duplicate (out/corpus/report.html)\n" in said
 
 
