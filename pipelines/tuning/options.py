@@ -28,7 +28,7 @@ class Stopping:
 
     def __post_init__(self) -> None:
         if self.grace < 1:
-            raise UserError(f"grace is {self.grace}: give at least 1 step")
+            raise UserError(f"asha is {self.grace}: give at least 1 step")
         if self.factor < 2:
             raise UserError(f"reduction is {self.factor}: give at least 2")
 

@@ -160,7 +160,7 @@ def test_a_trial_without_a_score_is_stopped(tmp_path):
 
 
 def test_faults_of_stopping_are_reported():
-    with pytest.raises(UserError, match="grace is 0: give at least 1 step"):
+    with pytest.raises(UserError, match="asha is 0: give at least 1 step"):
         Stopping(0)
     with pytest.raises(UserError, match="reduction is 1: give at least 2"):
         Stopping(1, 1)
