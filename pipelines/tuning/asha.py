@@ -11,7 +11,7 @@ from typing import Any
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from pipelines.recording.metric_names import DEV_SCORE
-from pipelines.training.early_stopping import answer_run
+from pipelines.training.early_stopping import answer_run, was_stopped
 from pipelines.tuning.state import trained_scores
 from pipelines.tuning.trial import STEP, TRIAL
 
@@ -26,14 +26,16 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
     def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
-        # Trials that were killed at a check after which they stop: their next check stops them.
+        # Trials that are to stop. One whose process dies before it stops repeats its last check, or
+        # makes another one, which the rungs would let pass.
         self._stopping: set[str] = set()
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Record the scores of a trial that was killed: it reports only its later ones."""
         super().on_trial_add(tune_controller, trial)
         name = trial.config[TRIAL]
-        if self._record(trial, name) == TrialScheduler.STOP:
+        stops = self._record(trial, name) == TrialScheduler.STOP
+        if stops or was_stopped(self._folder / name):
             self._stopping.add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -42,8 +44,9 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
             name, step = trial.config[TRIAL], int(result[STEP])
             # Equal vectors have no score, which no rung stops.
             collapsed = step > 0 and math.isnan(result[DEV_SCORE])
-            stops = action == TrialScheduler.STOP or name in self._stopping or collapsed
-            continues = not stops or step >= self._steps(name)
+            if action == TrialScheduler.STOP or collapsed:
+                self._stopping.add(name)
+            continues = name not in self._stopping or step >= self._steps(name)
             answer_run(self._folder / name, step, continues=continues)
         return str(TrialScheduler.CONTINUE)
 

@@ -13,7 +13,7 @@ from pipelines.recipes import RECIPES
 from pipelines.runtime import training_capacity
 from pipelines.runtime.placement import Node
 from pipelines.runtime.training_capacity import worker_capacity
-from pipelines.training.early_stopping import should_continue
+from pipelines.training.early_stopping import should_continue, was_stopped
 from pipelines.tuning import run_trials
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import _scheduler, allocate_resources
@@ -97,6 +97,18 @@ def test_a_trial_that_was_killed_before_it_was_stopped_stops_at_its_next_check(t
         scheduler.on_trial_add(None, trial)
         scheduler.on_trial_result(None, trial, {"step": 2, "dev_score": 99.0})
         assert should_continue(tmp_path / name, 2, wait=0) is continues
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_stopped_trial_whose_process_died_before_it_stopped_stays_stopped(tmp_path, restarted):
+    """It repeats its check from the checkpoint before."""
+    scheduler = judge(tmp_path)
+    report(scheduler, "0000", tmp_path)
+    assert report(scheduler, "0003", tmp_path) == 1
+    if restarted:  # the sweep, which begins with other trials than before
+        scheduler = judge(tmp_path)
+    assert report(scheduler, "0003", tmp_path) == 1
+    assert was_stopped(tmp_path / "0003")
 
 
 @pytest.fixture
