@@ -169,9 +169,9 @@ class OptunaPlan(TrialPlan):
             )
 
     def _steps(self) -> Iterator[dict[str, Any]]:
-        """Yield samples with the values of each stepped range, between whose valid ends there may
-        be invalid ones, such as an indivisible batch size."""
-        from optuna.distributions import IntDistribution
+        """Yield samples with the values of each range between whose valid ends there may be invalid
+        ones, such as an indivisible batch size or, of a range without steps, one with a fraction."""
+        from optuna.distributions import FloatDistribution, IntDistribution
 
         first = {path: axis.corners[0] for path, axis in axes_of(self._space).items()}
         for path, axis in self._axes.items():
@@ -179,6 +179,8 @@ class OptunaPlan(TrialPlan):
                 numbers = np.linspace(ends.low, ends.high, min(int(axis.count), CHECKED))
                 for number in numbers.round().astype(int).tolist():
                     yield {**first, path: axis.value(number)}
+            elif isinstance(ends, FloatDistribution):
+                yield {**first, path: math.nextafter(ends.low, ends.high)}
 
 
 def _best_score(folder: Path) -> float:

@@ -201,6 +201,12 @@ def test_the_values_of_a_long_range_are_checked_evenly(monkeypatch):
     assert [point["optimizer.warmup_steps"] for point in plan._steps()] == [0, 50, 100]
 
 
+def test_a_range_of_fractions_is_refused_for_a_whole_number():
+    space = Space("sizes", "Sizes.", "cot-bert-base", {"batch_size": tune.uniform(32, 64)})
+    with pytest.raises(UserError, match="batch_size is 32.0000.*: input should be a valid integer"):
+        OptunaPlan(space, BASE, 3, (0,), 0)
+
+
 def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
     plan = plan_of(tmp_path, 4)
     trials = [plan.grow() for _ in range(3)]
