@@ -170,7 +170,7 @@ class OptunaPlan(TrialPlan):
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         """Yield samples with the values of each range between whose valid ends there may be invalid
-        ones, such as an indivisible batch size or, of a range without steps, one with a fraction."""
+        ones, such as an indivisible batch size or one with a fraction."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         first = {path: axis.corners[0] for path, axis in axes_of(self._space).items()}

@@ -203,7 +203,7 @@ def test_the_values_of_a_long_range_are_checked_evenly(monkeypatch):
 
 def test_a_range_of_fractions_is_refused_for_a_whole_number():
     space = Space("sizes", "Sizes.", "cot-bert-base", {"batch_size": tune.uniform(32, 64)})
-    with pytest.raises(UserError, match="batch_size is 32.0000.*: input should be a valid integer"):
+    with pytest.raises(UserError, match=r"batch_size is 32\.0.*: input should be a valid"):
         OptunaPlan(space, BASE, 3, (0,), 0)
 
 
