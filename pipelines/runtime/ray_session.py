@@ -19,6 +19,7 @@ from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_own_token
 from pipelines.runtime.cores import available_cores
 from pipelines.runtime.lost_nodes import lost_nodes_reported
+from pipelines.runtime.lost_ray import sudden_end_reported
 from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
@@ -98,7 +99,7 @@ def _connected(log: Path | None) -> Iterator[None]:
         check_address(address)
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
     messages = nullcontext() if is_verbose() else ray_private.messages_to(partial(_write, log))
-    with private as options, messages:
+    with sudden_end_reported(), private as options, messages:
         try:
             _init(address, log, options)
             with nullcontext() if is_local else lost_nodes_reported():
