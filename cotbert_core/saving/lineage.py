@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import MINILM, MINILM_HUB, POOLING_CONFIG_FILE
+from cotbert_core.encoder.locations import (
+    MINILM,
+    MINILM_HUB,
+    POOLING_CONFIG_FILE,
+    encoder_path,
+)
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_object
 
@@ -23,7 +28,7 @@ _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
 def base_model(name: str) -> str | None:
     """Return the hub name of an encoder NAME; None for a folder."""
     known = MINILM_HUB if name == MINILM else name
-    return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
+    return known if _HUB_NAME.fullmatch(known) and not encoder_path(name).exists() else None
 
 
 def published_encoder(name: str) -> str:
@@ -41,7 +46,7 @@ def first_encoder(name: str) -> str:
     seen = set[str]()
     while name not in seen:
         seen.add(name)
-        settings = _settings_in(Path(name) / POOLING_CONFIG_FILE)
+        settings = _settings_in(encoder_path(name) / POOLING_CONFIG_FILE)
         name = str(
             settings.get(BASE_MODEL) or settings.get("encoder") or _base_in_card(name) or name
         )
@@ -50,9 +55,10 @@ def first_encoder(name: str) -> str:
 
 def _base_in_card(name: str) -> str:
     """Return the base model in the card of a folder saved here, "" for none or any other NAME."""
-    if not Path(name, POOLING_CONFIG_FILE).is_file():
+    folder = encoder_path(name)
+    if not (folder / POOLING_CONFIG_FILE).is_file():
         return ""
-    front = _card_of(Path(name)).partition("\n---\n")[0]
+    front = _card_of(folder).partition("\n---\n")[0]
     found = re.search(r'^base_model: "([^"]+)"$', front, re.MULTILINE)
     return found[1] if found else ""
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import MODEL_FOLDER, locate_encoder
+from cotbert_core.encoder.locations import MODEL_FOLDER, encoder_path, locate_encoder
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import prompt_of_template
@@ -110,7 +110,7 @@ def _made(options: MergeOptions) -> dict[str, str]:
 
 def _short(name: str) -> str:
     """Return a MODEL without the folders of this machine, which a published card must not show."""
-    path = Path(name)
+    path = encoder_path(name)
     if not path.exists():
         return name
     path = path.resolve()

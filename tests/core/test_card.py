@@ -116,6 +116,16 @@ def test_a_training_from_a_folder_without_one_names_the_encoder_in_its_card(bert
     assert first_encoder(str(tmp_path / "untouched")) == str(tmp_path / "untouched")
 
 
+def test_a_folder_under_the_home_folder_names_its_first_encoder(bert_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    encoder.backbone.name = "all-MiniLM-L6-v2"
+    encoder.save_pretrained("~/mine")
+    SentenceEncoder.from_pretrained("~/mine").save_pretrained("~/again")
+    front, _ = front_matter(tmp_path / "again")
+    assert front["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+
+
 def test_the_data_are_read_from_a_card(bert_folder, tmp_path):
     facts = replace(FACTS, data={"source": code("a|b.txt, `c`"), "sentences": "1,234"})
     SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", facts)
