@@ -188,7 +188,9 @@ def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
     """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
     pieces = json.loads(tokenizer.json)["model"]["type"] != "WordPiece"
-    start = SENTENCE_PIECE_START if pieces else None
+    # A vocabulary of whole words, or of BPE that marks the ends of words, has no such mark.
+    marked = pieces and any(str(token).startswith(SENTENCE_PIECE_START) for token in tokens)
+    start = SENTENCE_PIECE_START if marked else None
     special = tokenizer.hf.all_special_tokens
     kinds = token_kinds(tokens, tokenizer.byte_level, special, start)
     return kinds + [None] * (size - len(kinds))

@@ -152,19 +152,27 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     assert run.data.metrics["kind_word"] == result["kind_word"]
 
 
-def test_the_pieces_inside_a_word_are_subwords(unrecorded, tmp_path, bert_folder, text):
-    """SentencePiece marks the tokens that begin a word, as XLM-R and ALBERT have them."""
-    pieces = [("[PAD]", 0.0), ("[UNK]", 0.0), ("▁the", -1.0), ("▁Man", -1.0), ("ing", -1.0)]
-    backend = Tokenizer(models.Unigram(pieces, unk_id=1))
+# SentencePiece marks the tokens that begin a word, as XLM-R and ALBERT have them.
+PIECES = models.Unigram(
+    [("[PAD]", 0.0), ("[UNK]", 0.0), ("▁the", -1.0), ("▁Man", -1.0), ("ing", -1.0)], unk_id=1
+)
+# Without a mark, every token counts as the beginning of a word.
+WHOLE_WORDS = models.WordLevel({"[PAD]": 0, "[UNK]": 1, "the": 2, "Man": 3, "dog": 4}, "[UNK]")
+
+
+@pytest.mark.parametrize(("model", "words", "subwords"), [(PIECES, 1, 1), (WHOLE_WORDS, 2, 0)])
+def test_the_pieces_inside_a_word_are_subwords(
+    unrecorded, tmp_path, bert_folder, text, model, words, subwords
+):
     folder = shutil.copytree(bert_folder, tmp_path / "pieces")
     PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]"
+        tokenizer_object=Tokenizer(model), pad_token="[PAD]", unk_token="[UNK]"
     ).save_pretrained(folder)
     result = token_map(TokenMapOptions(str(folder), text), tmp_path / "out")
     assert {kind: result[f"kind_{kind}"] for kind in KINDS} == {
-        "word": 1,
+        "word": words,
         "capital": 1,
-        "subword": 1,
+        "subword": subwords,
         "other": 2,
     }
 
