@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import ray.tune
+
 from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
@@ -72,6 +74,8 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
         with only_in_log("ray.tune", sweep.folder.parent):
             logging.getLogger("ray.tune").exception("trial %s failed", config[TRIAL])
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
+    # Ray Tune prints to standard output that a trial without any result is completed.
+    ray.tune.report({"ended": True})
 
 
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:

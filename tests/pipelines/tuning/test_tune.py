@@ -99,6 +99,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     assert states == ["FINISHED"], "killed before, it continues and ends its run"
     captured = capfd.readouterr()
     assert f"continuing the sweep in {output}" in captured.err
+    assert "Last result" not in captured.out, "Ray Tune's words for trials that report nothing"
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     assert [row["name"] for row in result["trials"]] == ["0000", "0001", "0002"]
