@@ -146,7 +146,7 @@ def test_rows_that_moved_are_found_by_their_texts(tmp_path, job, encoded):
     lines = [text for text in TEXTS.values() if text]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "b.txt").write_text("\n".join(["A new line", *lines]))
-    (tmp_path / "c.txt").write_text("\n".join([lines[2], "Another", *lines[4:]]))
+    (tmp_path / "c.txt").write_text("\n".join([lines[2], "", "Another", *lines[4:]]))
     job("old", "a.txt")
     assert counts(job("other", "c.txt", update=tmp_path / "old")) == [16, 1, 0, 3]
     encoded.clear()
