@@ -143,7 +143,7 @@ def pairs_of(path: Path, rows: Sequence[Row]) -> Pairs:
     for line, row in rows:
         left.append(_text(row["sentence1"], path, line))
         right.append(_text(row["sentence2"], path, line))
-        gold.append(_grade(row["score"], path, line))
+        gold.append(grade(row["score"], path, line))
     if len(set(gold)) < 2:
         raise UserError(
             f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "
@@ -159,19 +159,16 @@ def _text(value: str | None, path: Path, line: int) -> str:
     return " ".join(words)
 
 
-def _grade(value: str | None, path: Path, line: int) -> float:
+def grade(value: str | None, path: Path, line: int) -> float:
+    """Return the grade in a line of a file; UserError if it is not a finite number."""
     try:
-        return finite(value or "")
+        number = float(value or "")
     except ValueError:
-        raise UserError(f"{path}, line {line}: score is {value!r}: give a number") from None
-
-
-def finite(text: str) -> float:
-    """Return a grade as a number; ValueError if it is none, or infinite or NaN."""
+        number = math.nan
     # float also takes 1_0 for 10.
-    if "_" in text or not math.isfinite(grade := float(text)):
-        raise ValueError(f"{text!r} is not a finite number")
-    return grade
+    if "_" in (value or "") or not math.isfinite(number):
+        raise UserError(f"{path}, line {line}: score is {value!r}: give a number")
+    return number
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ size-weighted mean of the subsets' scores are reported too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from cotbert_core.evaluation.pairs import (
     Pairs,
     cosines,
     encode_distinct,
-    finite,
+    grade,
     sentence_groups,
     spearman,
 )
@@ -67,12 +67,13 @@ def _load_subset(home: Path, name: str) -> Pairs:
             f"{pair_file} has {len(lines)} lines and {gold_file.name} {len(golds)}: both must have "
             "the same number; download the task again"
         )
-    scored = [(line.split("\t"), gold) for line, gold in zip(lines, golds, strict=True) if gold]
-    if any(len(fields) < 2 for fields, _ in scored):
+    numbered = enumerate(zip(lines, golds, strict=True), 1)
+    scored = [(number, line.split("\t"), gold) for number, (line, gold) in numbered if gold.strip()]
+    if any(len(fields) < 2 for _, fields, _ in scored):
         raise UserError(
             f"{pair_file} has a line without two tab-separated sentences: download the task again"
         )
-    return _pairs([(f[0], f[1], gold) for f, gold in scored], pair_file)
+    return _pairs([(number, f[0], f[1], gold) for number, f, gold in scored], gold_file)
 
 
 def _load_stsb(folder: Path, split: str) -> dict[str, Pairs]:
@@ -88,27 +89,28 @@ def _load_sick(folder: Path, split: str) -> dict[str, Pairs]:
     missing = [name for name in wanted if name not in names]
     if missing:
         raise UserError(f"{path} has no column {missing[0]!r}: give SICK's annotated files")
-    return {"all": _columns(path, lines, tuple(map(names.index, wanted)))}
+    return {"all": _columns(path, lines, tuple(map(names.index, wanted)), first=2)}
 
 
-def _columns(path: Path, lines: Sequence[str], columns: tuple[int, ...]) -> Pairs:
-    """Return pairs from tab-separated lines. columns: numbers of left, right and gold."""
+def _columns(path: Path, lines: Sequence[str], columns: tuple[int, ...], first: int = 1) -> Pairs:
+    """Return pairs from tab-separated lines. columns: numbers of left, right and gold. first:
+    number of the first line in the file."""
     fields = [line.split("\t") for line in lines]
     if any(len(row) <= max(columns) for row in fields):
         raise UserError(f"{path} has a line with too few columns: download the task again")
     left, right, gold = columns
-    return _pairs([(row[left], row[right], row[gold]) for row in fields], path)
+    numbered = enumerate(fields, first)
+    return _pairs([(number, row[left], row[right], row[gold]) for number, row in numbered], path)
 
 
-def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
-    """Return pairs with all white space in sentences folded to single blanks."""
-    rows = list(rows)
-    try:
-        gold = np.array([finite(score) for _, _, score in rows])
-    except ValueError as error:
-        raise UserError(f"{path}: {error}: a score must be a number") from None
-    join = [(" ".join(left.split()), " ".join(right.split())) for left, right, _ in rows]
-    return Pairs([left for left, _ in join], [right for _, right in join], gold)
+def _pairs(rows: Sequence[tuple[int, str, str, str]], path: Path) -> Pairs:
+    """Return pairs with all white space in sentences folded to single blanks.
+
+    rows: number of the line, left, right and gold of each pair. path: the file with the scores.
+    """
+    gold = np.array([grade(score, path, number) for number, _, _, score in rows])
+    left, right = ([" ".join(row[side].split()) for row in rows] for side in (1, 2))
+    return Pairs(left, right, gold)
 
 
 # For each task its folder or test file inside the SentEval folder, and the loader of its subsets.

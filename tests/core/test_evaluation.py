@@ -228,12 +228,13 @@ def test_what_is_missing_is_named(senteval, tmp_path):
     [
         ("STS/STS13-en-test/STS.gs.FNWN.txt", ["1.0"], "6 lines and STS.gs.FNWN.txt 1"),
         ("STS/STS13-en-test/STS.input.FNWN.txt", ["a", *["a\tb"] * 5], "two tab-separated sent"),
-        ("STS/STS13-en-test/STS.gs.OnWN.txt", ["high"] * 12, "a score must be a number"),
         (
             "STS/STS13-en-test/STS.gs.OnWN.txt",
-            ["nan"] * 12,
-            "'nan' is not a finite number: a score must be",
+            ["", " ", "1", *["high"] * 9],
+            "STS.gs.OnWN.txt, line 4: score is 'high': give a number",
         ),
+        ("STS/STS13-en-test/STS.gs.OnWN.txt", ["nan"] * 12, "line 1: score is 'nan': give a num"),
+        ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\ta\tb\tX\tY"], "annotated.txt, line 2:"),
         ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t1\ta"], "a line with too few columns"),
         ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\t3\ta\tX"], "too few columns"),
         ("SICK/SICK_test_annotated.txt", ["pair_ID\tsentence_A"], "no column 'sentence_B'"),
