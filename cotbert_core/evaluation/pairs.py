@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,11 +144,7 @@ def pairs_of(path: Path, rows: Sequence[Row]) -> Pairs:
         left.append(_text(row["sentence1"], path, line))
         right.append(_text(row["sentence2"], path, line))
         gold.append(grade(row["score"], path, line))
-    if len(set(gold)) < 2:
-        raise UserError(
-            f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "
-            "scores: a correlation needs at least 2"
-        )
+    check_grades(gold, path)
     return Pairs(left, right, np.array(gold))
 
 
@@ -157,6 +153,15 @@ def _text(value: str | None, path: Path, line: int) -> str:
     if not words:
         raise UserError(f"{path}, line {line}: a sentence is empty: give both sentences")
     return " ".join(words)
+
+
+def check_grades(gold: Collection[float], path: Path) -> None:
+    """Raise UserError if the grades of a file are all equal: a correlation is then undefined."""
+    if len(set(gold)) < 2:
+        raise UserError(
+            f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "
+            "scores: a correlation needs at least 2"
+        )
 
 
 def grade(value: str | None, path: Path, line: int) -> float:

@@ -18,6 +18,7 @@ from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation.pairs import (
     Encode,
     Pairs,
+    check_grades,
     cosines,
     encode_distinct,
     grade,
@@ -109,8 +110,9 @@ def _pairs(rows: Sequence[tuple[int, str, str, str]], path: Path) -> Pairs:
     rows: number of the line, left, right and gold of each pair. path: the file with the scores.
     """
     gold = np.array([grade(score, path, number) for number, _, _, score in rows])
-    left, right = ([" ".join(row[side].split()) for row in rows] for side in (1, 2))
-    return Pairs(left, right, gold)
+    check_grades(gold, path)
+    join = [(" ".join(left.split()), " ".join(right.split())) for _, left, right, _ in rows]
+    return Pairs([left for left, _ in join], [right for _, right in join], gold)
 
 
 # For each task its folder or test file inside the SentEval folder, and the loader of its subsets.

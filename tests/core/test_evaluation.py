@@ -234,6 +234,7 @@ def test_what_is_missing_is_named(senteval, tmp_path):
             "STS.gs.OnWN.txt, line 4: score is 'high': give a number",
         ),
         ("STS/STS13-en-test/STS.gs.OnWN.txt", ["nan"] * 12, "line 1: score is 'nan': give a num"),
+        ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t3\ta\tb"] * 2, "2 pairs with 1 different"),
         ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\ta\tb\tX\tY"], "annotated.txt, line 2:"),
         ("STS/STSBenchmark/sts-test.csv", ["g\tf\ty\t0\t1\ta"], "a line with too few columns"),
         ("SICK/SICK_test_annotated.txt", [SICK_HEADER, "1\t3\ta\tX"], "too few columns"),
