@@ -11,6 +11,7 @@ code, the others those of the papers' text.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from cotbert_core.errors import UserError, did_you_mean
@@ -73,13 +74,23 @@ def resolve_template(name_or_text: str) -> Template:
     if name_or_text in TEMPLATES:
         return TEMPLATES[name_or_text]
     if "[" in name_or_text or "MASK" in name_or_text.upper() or " " in name_or_text:
-        mask = "<mask>" if "<mask>" in name_or_text else "[MASK]"
-        return Template(name_or_text, mask=mask)
+        return Template(name_or_text, mask=_mask_in(name_or_text))
     meant = did_you_mean(name_or_text, TEMPLATES)
     raise UserError(
         f"unknown template {name_or_text!r}{meant}: give a name that `cotbert templates` lists, or "
         "a text with [X]"
     )
+
+
+def _mask_in(text: str) -> str:
+    """Return how a text spells its mask; UserError for a spelling that would stay plain text."""
+    spellings = sorted({*re.findall(r"\[mask\]|<mask>", text, re.IGNORECASE)})
+    if len(spellings) > 1 or not {*spellings} <= {"[MASK]", "<mask>"}:
+        raise UserError(
+            f"template {text!r} spells the mask {' and '.join(spellings)}: write [MASK], which "
+            "stands for the mask token of any encoder"
+        )
+    return spellings[0] if spellings else Template.mask
 
 
 # CoT-BERT Table 3: the text after the sentence, as (anchor and positive, hard negative).

@@ -87,6 +87,8 @@ def test_a_template_by_its_name_or_its_text():
         ("means [MASK] .", r"\[X\] 0 times"),
         ("[X] and [X] mean [MASK] .", r"\[X\] 2 times"),
         ("[X means [MASK] .", r"\[X\] 0 times"),
+        ("[X] [MASK] <mask>", r"spells the mask <mask> and \[MASK\]: write \[MASK\],"),
+        ("[X] means [mask] .", r"spells the mask \[mask\]: write"),
         (
             "cot-brt/anchor",
             r"template 'cot-brt/anchor' \(did you mean cot-bert/anchor\?\): ",
