@@ -57,9 +57,9 @@ class Lists:
             return [replace(base, relation=relation) for relation in self.relations]
         return [replace(base, prefix=prefix) for prefix in self.prefixes]
 
-    def longest(self) -> Candidate:
-        """Return the candidate with the longest parts, in characters."""
-        return Candidate(max(self.prefixes, key=len), max(self.relations, key=len))
+    def longest(self, tokens: Callable[[str], int]) -> Candidate:
+        """Return the candidate with the longest parts. tokens: the number of tokens of a text."""
+        return Candidate(max(self.prefixes, key=tokens), max(self.relations, key=tokens))
 
 
 def default_prefixes(quoted: str) -> tuple[str, ...]:

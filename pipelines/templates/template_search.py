@@ -123,7 +123,7 @@ def _check_fit(backbone: Backbone, choices: Choices) -> None:
     """Raise UserError for a template that does not fit the encoder, before any is scored."""
     texts: Iterable[str] = choices if isinstance(choices, tuple) else ()
     if isinstance(choices, Lists):  # if each part fits with the longest of the others, all do
-        longest = choices.longest()
+        longest = choices.longest(lambda text: len(backbone.tokenizer.hf.tokenize(text)))
         texts = [c.text for stage in STAGES for c in choices.variants(longest, stage)]
     for text in texts:
         encoder_for(backbone, resolve_template(text))

@@ -143,10 +143,13 @@ def test_a_stopped_search_is_begun_anew(unrecorded, tmp_path, choices, monkeypat
 def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):
     (tmp_path / "templates").write_text("[X] [MASK] .\n")
     (tmp_path / "long").write_text("means " * 130 + "\n")
+    # Together these are too long by tokens, but not each with the longest word, which is one token.
+    (tmp_path / "parts").write_text(". " * 70 + "\n" + "x" * 200 + "\n")
     mistakes = {
         "rounds is 0: give at least 1": {"rounds": 0},
         "cannot be combined with relations, prefixes": {"templates": tmp_path / "templates"},
         "the template has .* shorten the template": {"relations": tmp_path / "long"},
+        "the template has 1.. tokens": dict.fromkeys(("relations", "prefixes"), tmp_path / "parts"),
         "does not exist": {"dev_pairs": tmp_path / "none.tsv"},
         "encoder folder './none' does not exist": {"encoder": "./none"},
     }
