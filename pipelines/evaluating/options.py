@@ -72,7 +72,9 @@ class EvaluateOptions:
     allow_missing: bool = Option(
         "skip the tasks that the SentEval folder lacks", group=SCORES
     ).field(False)
-    template: str | None = shared.TEMPLATE.field(None)
+    template: str | None = replace(
+        shared.TEMPLATE, default="the model's own, PromptBERT's with --readout top-tokens"
+    ).field(None)
     readout: Readout | None = Option(
         "read the vector at the template's mask, at the first token, as the mean of the last "
         "layer (mean: normalized as the folder says, last: as it is), of the first and last "
@@ -103,7 +105,9 @@ class EvaluateOptions:
         unit="tokens",
         default="200 tokens",
     ).field(None)
-    denoise: Denoise | None = replace(shared.DENOISE, default="the model's own").field(None)
+    denoise: Denoise | None = replace(
+        shared.DENOISE, default="the model's own, none with --readout top-tokens"
+    ).field(None)
     whiten: str | None = Option(
         f"whiten the vectors with the statistics of {SAMPLE}",
         "TEXT",
