@@ -159,7 +159,8 @@ def test_a_start_that_is_refused_before_a_training_leaves_nothing(
 def test_graded_pairs_that_are_missing_are_found_before_anything_is_prepared(tmp_path, options):
     dev_alone = tmp_path / "senteval" / "STS" / "STSBenchmark" / "sts-dev.csv"
     dev_alone.parent.mkdir(parents=True)
-    dev_alone.write_text("main\tnews\t2012\t1\t5.0\tA dog ran.\tA dog was running.\n")
+    start = "main\tnews\t2012\t1\t"
+    dev_alone.write_text(f"{start}5.0\tA dog ran.\tIt was running.\n{start}0.0\tA dog.\tRain.\n")
     for given, message in (
         ({"dev_pairs": tmp_path / "none.tsv"}, "none.tsv' does not exist"),
         ({"senteval": tmp_path / "senteval"}, "has none of the tasks STS-B|lacks STS-B"),
