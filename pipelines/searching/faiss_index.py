@@ -41,21 +41,27 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     """
     faiss = require()
     index = _made(faiss, embeddings, options)
-    progress = Progress("index", len(embeddings), "row")
-    done = left_out = 0
-    for block in embeddings.blocks():
+    left_out = 0
+    for block in shown_blocks(embeddings):
         vectors, of_row = vectors_of(block)
         with faiss_errors(embeddings, options):
             index.add_with_ids(vectors, block.ids[of_row])
         left_out += block.left_out
-        done += len(block.ids) + block.left_out
-        progress.show(done)
     faiss.write_index(index, str(folder / FILE))
     if embeddings.text_ids:
         with pq.ParquetWriter(folder / IDS_FILE, pa.schema([("id", pa.string())])) as file:
             for batch in embeddings.id_batches():
                 file.write_batch(batch)
     return left_out
+
+
+def shown_blocks(embeddings: Embeddings) -> Iterator[Block]:
+    """Yield the blocks of embeddings, and show how many rows are in the index after each."""
+    progress, done = Progress("index", len(embeddings), "row"), 0
+    for block in embeddings.blocks():
+        yield block
+        done += len(block.ids) + block.left_out
+        progress.show(done)
 
 
 def require() -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.embedding.embeddings import Embeddings
-from pipelines.searching.faiss_index import FILE, faiss_errors, require, vectors_of
+from pipelines.searching.faiss_index import FILE, faiss_errors, require, shown_blocks, vectors_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -80,7 +80,7 @@ def extend(
     if len(gone):
         index.remove_ids(gone)
     added = left_out = 0
-    for block in embeddings.blocks():
+    for block in shown_blocks(embeddings):
         vectors, of_row = vectors_of(block)
         ids = block.ids[of_row]
         new = ~np.isin(ids, unchanged)

@@ -61,7 +61,9 @@ def test_a_flat_index_follows_its_embeddings(tmp_path, texts, capsys):
     index(old, tmp_path / "i1", FLAT)
     update = ["--update", str(tmp_path / "i1"), "--output", str(tmp_path / "i2")]
     assert main(["index", str(now), *update]) == 0
-    assert "101 rows indexed, 0 left out. 3 were added and 2 dropped." in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "101 rows indexed, 0 left out. 3 were added and 2 dropped." in said.out
+    assert "index    row 101/101" in said.err
     index(now, tmp_path / "whole", FLAT)
     queries = np.stack([vector(text) for text in ("another text", "new", "text 2", "text 3")])
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
