@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     try:
         _train(config, folder, sweep, dev)
     except Exception as error:
-        with only_in_log("ray.tune", sweep.folder.parent):
+        with nullcontext() if sweep.verbose else only_in_log("ray.tune", sweep.folder.parent):
             logging.getLogger("ray.tune").exception("trial %s failed", config[TRIAL])
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
     # Ray Tune prints to standard output that a trial without any result is completed.

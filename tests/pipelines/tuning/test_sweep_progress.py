@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from types import SimpleNamespace
 
+import pytest
 from left_trials import leave_trial
 
 from pipelines.recipes import RECIPES
-from pipelines.tuning import progress
+from pipelines.runtime.ray_log import LOG_FILE
+from pipelines.tuning import progress, trial
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 
 BASE = RECIPES["cot-bert-base"]()
@@ -80,3 +83,27 @@ def test_the_best_score_is_a_number_after_training(tmp_path, monkeypatch, capsys
         pass
     lines = capsys.readouterr().err.splitlines()[-2:]
     assert [line.split()[:2] for line in lines] == [["0000", "41.00"], ["0002", "40.00"]]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_where_a_trial_failed_is_logged_or_shown(tmp_path, monkeypatch, verbose):
+    def fail(*_):
+        raise ValueError("the loss is nan")
+
+    monkeypatch.setattr(trial, "_train", fail)
+    monkeypatch.setattr(trial.ray.tune, "report", lambda _: None)
+    monkeypatch.setattr(trial, "set_output", lambda **_: None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # put back after the test
+    shown = []
+    logger, handler = logging.getLogger("ray.tune"), logging.Handler()
+    monkeypatch.setattr(handler, "handle", shown.append)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    sweep = trial.Sweep(tmp_path / "trials", tmp_path, "sqlite://", verbose=verbose)
+    (tmp_path / "trials" / "0000").mkdir(parents=True)
+    (tmp_path / "trials" / "0000" / "settings.json").write_text("{}")
+    trial.run_trial({"trial": "0000"}, sweep, None)
+    log = tmp_path / LOG_FILE
+    assert [record.getMessage() for record in shown] == ["trial 0000 failed"] * verbose
+    assert all(record.exc_info for record in shown), "with its traceback"
+    assert log.exists() is not verbose
+    assert verbose or "in fail" in log.read_text()
