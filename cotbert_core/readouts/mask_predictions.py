@@ -63,32 +63,30 @@ def token_texts(tokens: Sequence[str], byte_level: bool) -> list[str]:
 
 def token_kinds(
     tokens: Sequence[str],
+    begin: Sequence[bool],
     byte_level: bool,
     special: Sequence[str] = (),
-    word_start: str | None = None,
 ) -> list[str | None]:
     """Return for each token one of KINDS, or None for a reserved token.
 
     other: a special token or a token without letters. subword: another token that does not begin a
-    word (`##` before it in WordPiece, no leading blank in byte-level BPE, no `word_start` before it
-    in SentencePiece). capital: begins a word and has a capital letter. word: begins a word and has
-    no capital letter. word_start: the mark of a token that begins a word, None for WordPiece.
+    word. capital: begins a word and has a capital letter. word: begins a word and has no capital
+    letter. begin: which tokens begin a word (`cotbert_core.readouts.static.begin_words`).
     """
     decode = decoders.ByteLevel().decode
     never = frozenset(special)
 
-    def kind(token: str) -> str | None:
+    def kind(token: str, begins: bool) -> str | None:
         if UNUSED.fullmatch(token):
             return None
         text = decode([token]) if byte_level else token
         if token in never or not any(map(str.isalpha, text)):
             return "other"
-        begins = text.startswith(word_start) if word_start else not text.startswith("##")
-        if not (text[0].isspace() if byte_level else begins):
+        if not begins:
             return "subword"
         return "capital" if any(map(str.isupper, text)) else "word"
 
-    return [kind(token) for token in tokens]
+    return list(map(kind, tokens, begin))
 
 
 def projection(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,9 @@ sentences, T tokens of all of them, V vocabulary size, D hidden size.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +23,18 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer, is_byte_level
 from cotbert_core.templates.wrapping import BoundTemplate
 
 # The marks of a token that begins a word in byte-level BPE and SentencePiece.
-SENTENCE_PIECE_START = "▁"
-WORD_STARTS = ("Ġ", SENTENCE_PIECE_START)
+WORD_STARTS = ("Ġ", "▁")
+
+
+def begin_words(tokens: Sequence[str], model: Mapping[str, Any]) -> list[bool]:
+    """Return for each token whether it begins a word. model: that of a tokenizer.json.
+
+    In a vocabulary of whole words, or of BPE that marks the ends of words, all tokens do.
+    """
+    if prefix := model.get("continuing_subword_prefix"):  # of WordPiece and, seldom, BPE
+        return [not token.startswith(prefix) for token in tokens]
+    begin = [token.startswith(WORD_STARTS) for token in tokens]
+    return begin if any(begin) else [True] * len(tokens)
 
 
 @dataclass(frozen=True)
@@ -37,13 +48,8 @@ class Vocabulary:
     def of(cls, tokenizer: SentenceTokenizer, size: int) -> Vocabulary:
         """Return the properties of the first `size` tokens, the rows of an embedding table."""
         tokens = [str(t) for t in tokenizer.hf.convert_ids_to_tokens(range(size))]
-        model = json.loads(tokenizer.json)["model"]
+        begins = begin_words(tokens, json.loads(tokenizer.json)["model"])
         texts = tokens
-        if model["type"] == "WordPiece":
-            prefix = model["continuing_subword_prefix"]
-            begins = [not token.startswith(prefix) for token in tokens]
-        else:
-            begins = [token.startswith(WORD_STARTS) for token in tokens]
         if is_byte_level(tokenizer.hf.backend_tokenizer):
             decode = decoders.ByteLevel().decode
             texts = [decode([token]) for token in tokens]

@@ -31,7 +31,7 @@ from cotbert_core.readouts.mask_predictions import (
     token_texts,
     top_tokens,
 )
-from cotbert_core.readouts.static import SENTENCE_PIECE_START
+from cotbert_core.readouts.static import begin_words
 from cotbert_core.template_search.search import encoder_for
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop
@@ -187,12 +187,8 @@ def _write_map(
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
     """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
-    pieces = json.loads(tokenizer.json)["model"]["type"] != "WordPiece"
-    # A vocabulary of whole words, or of BPE that marks the ends of words, has no such mark.
-    marked = pieces and any(str(token).startswith(SENTENCE_PIECE_START) for token in tokens)
-    start = SENTENCE_PIECE_START if marked else None
-    special = tokenizer.hf.all_special_tokens
-    kinds = token_kinds(tokens, tokenizer.byte_level, special, start)
+    begin = begin_words(tokens, json.loads(tokenizer.json)["model"])
+    kinds = token_kinds(tokens, begin, tokenizer.byte_level, tokenizer.hf.all_special_tokens)
     return kinds + [None] * (size - len(kinds))
 
 

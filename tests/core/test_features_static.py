@@ -11,7 +11,7 @@ import pytest
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.readouts import FeatureOptions, StaticFeatures, build_features
-from cotbert_core.readouts.static import between, most_frequent, remove_tokens
+from cotbert_core.readouts.static import begin_words, between, most_frequent, remove_tokens
 from cotbert_core.templates.ragged_ids import Ragged
 
 TEXTS = [
@@ -146,3 +146,14 @@ def test_half_a_letter_is_no_punctuation(roberta_folder):
 def test_what_is_wrong_is_reported(backbone, options, fault):
     with pytest.raises(UserError, match=fault):
         build_features("static", backbone, FeatureOptions(**options))
+
+
+def test_no_token_of_a_vocabulary_without_marks_is_a_subword():
+    marked = [
+        (["the", "##ing"], {"type": "WordPiece", "continuing_subword_prefix": "##"}),
+        (["Ġthe", "ing"], {"type": "BPE", "continuing_subword_prefix": ""}),
+        (["▁the", "ing"], {"type": "Unigram"}),
+    ]
+    for tokens, model in marked:
+        assert begin_words(tokens, model) == [True, False], model
+    assert begin_words(["the", "ing"], {"type": "WordLevel"}) == [True, True]

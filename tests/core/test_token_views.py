@@ -17,6 +17,7 @@ from cotbert_core.readouts.mask_predictions import (
     token_texts,
     top_tokens,
 )
+from cotbert_core.readouts.static import begin_words
 from cotbert_core.templates.template_texts import TEMPLATES
 from cotbert_core.templates.wrapping import BoundTemplate
 
@@ -67,13 +68,20 @@ SENTENCE_PIECES = {
 
 
 @pytest.mark.parametrize(
-    ("known", "byte_level", "start"),
-    [(WORD_PIECES, False, None), (BYTE_LEVEL, True, None), (SENTENCE_PIECES, False, "▁")],
+    ("known", "byte_level", "model"),
+    [
+        (WORD_PIECES, False, {"continuing_subword_prefix": "##"}),
+        (BYTE_LEVEL, True, {"continuing_subword_prefix": ""}),
+        (SENTENCE_PIECES, False, {}),
+        ({"the": "word", "Paris": "capital", ",": "other"}, False, {}),
+    ],
 )
-def test_kinds_of_tokens(known, byte_level, start):
-    found = token_kinds(list(known), byte_level, ("[CLS]", "<mask>"), start)
+def test_kinds_of_tokens(known, byte_level, model):
+    begin = begin_words(list(known), model)
+    found = token_kinds(list(known), begin, byte_level, ("[CLS]", "<mask>"))
     assert dict(zip(known, found, strict=True)) == known
-    assert token_kinds(["<mask>"], True) == ["subword"], "special where the tokenizer says so"
+    kinds = token_kinds(["<mask>"], [False], True)
+    assert kinds == ["subword"], "special where the tokenizer says so"
 
 
 def test_byte_level_tokens_are_shown_as_text():
