@@ -43,10 +43,12 @@ class Definition:
 
 @dataclass(frozen=True)
 class Generator:
-    """A T5 model. sentinels: ids of SENTINELS. words: (V,) bool, tokens that may fill a blank."""
+    """A T5 model. start: id of the token before an output. sentinels: ids of SENTINELS. words: (V,)
+    bool, tokens that may fill a blank."""
 
     model: Any
     tokenizer: Any
+    start: int
     sentinels: tuple[int, ...]
     words: Tensor
 
@@ -79,6 +81,13 @@ def load_generator(name: str) -> Generator:
             "T5 family, which fills such blanks"
         )
     model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32, use_safetensors=True)
+    # T5Config has no default for it, and a config.json may lack it.
+    start = getattr(model.config, "decoder_start_token_id", None)
+    if start is None:
+        raise UserError(
+            f"model {name!r} has no decoder_start_token_id in its config.json: add that of the "
+            f"token its decoder starts with, in T5 the padding token ({tokenizer.pad_token_id})"
+        )
     device = current_device()
     special = {*tokenizer.all_special_ids}
     special |= {number for token, number in vocabulary.items() if "<extra_id_" in token}
@@ -87,6 +96,7 @@ def load_generator(name: str) -> Generator:
     return Generator(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
+        start=start,
         sentinels=tuple(vocabulary[sentinel] for sentinel in SENTINELS),
         words=words.to(device),
     )
@@ -127,8 +137,7 @@ def fill_blanks(
     def following(tokens: Tensor) -> Tensor:
         return _mean_log_probabilities(generator.model, states, tokens)
 
-    start = generator.model.config.decoder_start_token_id
-    return joint_beam(following, start, generator.sentinels, generator.words, **search)
+    return joint_beam(following, generator.start, generator.sentinels, generator.words, **search)
 
 
 def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:

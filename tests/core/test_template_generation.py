@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_t5 import PIECES, START, WORDS, tiny_t5
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 from cotbert_core.template_search.generation import (
     FORMS,
     SENTINELS,
@@ -206,6 +208,9 @@ def test_models_that_cannot_be_used(tmp_path, bert_folder, monkeypatch):
 
     monkeypatch.setattr(generation, "hub_answers", lambda: False)
     blank = tiny_t5(tmp_path / "blank", [p for p in PIECES if p != "<extra_id_1>"])
+    started = read_json(Path(tiny_t5(tmp_path / "unstarted"), "config.json"))
+    del started["decoder_start_token_id"]
+    write_json(tmp_path / "unstarted" / "config.json", started)
     (tmp_path / "empty").mkdir()
     mistakes = {
         "./none": "model folder './none' does not exist: give an existing folder or a hub name",
@@ -213,6 +218,7 @@ def test_models_that_cannot_be_used(tmp_path, bert_folder, monkeypatch):
         str(tmp_path / "empty"): "empty' cannot be loaded",
         bert_folder: "has no tokens <extra_id_0> to <extra_id_2>: give a model of the T5 family",
         blank: "has no tokens <extra_id_0> to <extra_id_2>",
+        str(tmp_path / "unstarted"): "has no decoder_start_token_id in its config.json",
     }
     for name, message in mistakes.items():
         with pytest.raises(UserError, match=message):
