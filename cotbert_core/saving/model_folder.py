@@ -30,7 +30,6 @@ from cotbert_core.encoder.pooling_files import save_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length, save_prefixes
 from cotbert_core.encoder.prompts import DOCUMENT
 from cotbert_core.files import atomic_folder, write_json, write_text
-from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
 from cotbert_core.saving.lineage import CARD_FILE
 from cotbert_core.saving.model_card import card_text
@@ -68,7 +67,7 @@ def save_encoder(encoder: SavedEncoder, path: Path) -> None:
         _write_folder(encoder, folder)
     if not encoder.is_portable:
         warnings.warn(
-            f"only cotbert_core.SentenceEncoder can open {printable(path)}, because "
+            "only cotbert_core.SentenceEncoder can open the saved folder, because "
             f"{encoder.not_carried}: sentence-transformers, MLflow and transformers' tokenizers do "
             "not support that and refuse the folder",
             stacklevel=3,

@@ -30,7 +30,7 @@ from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, shown_warnings
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import locked_output
 
@@ -72,7 +72,8 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
             _convert(encoder.backbone, output)
         elif options.format == "folder":
             with atomic_folder(output) as folder:
-                encoder.save_pretrained(folder)
+                with shown_warnings():
+                    encoder.save_pretrained(folder)
                 if options.template is None and options.readout is None:
                     copy_source_files(model, folder)
         else:

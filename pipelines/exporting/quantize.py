@@ -34,7 +34,7 @@ from pipelines.exporting.source_files import INT8_HEADING, copy_source_files
 from pipelines.options.jobs import QuantizeOptions
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import say, shown_warnings
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import locked_output, versions
 
@@ -100,7 +100,8 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     before = _scores(job.data, job.encoder, "fp32")
     exact = job.encoder.encode(job.compared, precision="fp32")
     say(f"calibrating int8 on {len(job.calibration):,} texts")
-    job.encoder.save_pretrained(folder)
+    with shown_warnings():
+        job.encoder.save_pretrained(folder)
     saved = SentenceEncoder.from_pretrained(folder)
     save_int8(quantized(saved, job.calibration), folder)
     fast = with_openvino(saved)

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 import pytest
 from embeddings_folders import write_folder
 
-from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import cli
 from pipelines.adapting import quickstart
@@ -140,13 +139,6 @@ def test_a_report_turns_no_direction_and_holds_no_html_of_a_corpus():
     assert not OBEYED.search(page)
     assert "<b>" not in page
     assert page.count("&lt;b&gt;\\u001b[2J") == 6
-
-
-def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
-    encoder = SentenceEncoder.from_pretrained(bert_folder, "cot-bert/anchor", denoise="position")
-    with pytest.warns(UserWarning, match="only cotbert_core.SentenceEncoder can open") as caught:
-        encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", TrainingMetadata())
-    assert not OBEYED.search(str(caught[0].message))
 
 
 def test_scores_of_a_transfer_task_are_printed_without_its_regularisations(capsys):

@@ -178,6 +178,17 @@ def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_pat
     assert not (tmp_path / "other" / "search.json").exists()
 
 
+def test_a_folder_that_other_libraries_refuse_is_exported_with_a_warning(
+    roberta_folder, tmp_path, capfd
+):
+    encoder = made_encoder(roberta_folder, "cot-roberta", "mask", "{f}/anchor", denoise="position")
+    model = str(save_quietly(encoder, tmp_path / "model"))
+    assert main(["export", model, "--format", "folder", "--output", str(tmp_path / "same")]) == 0
+    shown = capfd.readouterr().err
+    assert "warning: only cotbert_core.SentenceEncoder can open the saved folder, be" in shown
+    assert "UserWarning" not in shown
+
+
 def test_a_folder_with_an_int8_graph_is_exported_without_it(bert_folder, tmp_path, capsys):
     """Nor does the card of the new folder describe the graph."""
     model = save_quietly(made_encoder(bert_folder, "bert", "mean"), tmp_path / "model")
