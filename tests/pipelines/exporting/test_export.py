@@ -178,6 +178,12 @@ def test_a_folder_keeps_its_card_and_its_weight_of_keywords(bert_folder, tmp_pat
     assert not (tmp_path / "other" / "search.json").exists()
 
 
+def test_an_exported_graph_is_not_an_encoder(roberta_folder, tmp_path):
+    export(ExportOptions(roberta_folder, "onnx"), tmp_path / "onnx")
+    with pytest.raises(UserError, match=r"is an ONNX export, which .*: give the model that it was"):
+        SentenceEncoder.from_pretrained(tmp_path / "onnx")
+
+
 def test_a_folder_that_other_libraries_refuse_is_exported_with_a_warning(
     roberta_folder, tmp_path, capfd
 ):
