@@ -26,8 +26,8 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
     def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
-        # Trials that are to stop. One whose process dies before it stops repeats its last check, or
-        # makes another one, which the rungs would let pass.
+        # Trials whose process died at a check after which they stop. Their next check stops them:
+        # the rungs, which know them, would let it pass.
         self._stopping: set[str] = set()
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -44,9 +44,8 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
             name, step = trial.config[TRIAL], int(result[STEP])
             # Equal vectors have no score, which no rung stops.
             collapsed = step > 0 and math.isnan(result[DEV_SCORE])
-            if action == TrialScheduler.STOP or collapsed:
-                self._stopping.add(name)
-            continues = name not in self._stopping or step >= self._steps(name)
+            stops = action == TrialScheduler.STOP or name in self._stopping or collapsed
+            continues = not stops or step >= self._steps(name)
             answer_run(self._folder / name, step, continues=continues)
         return str(TrialScheduler.CONTINUE)
 
