@@ -52,7 +52,7 @@ UNCHANGED = {
     "wikitext": ("a smile :)", "from .NET to .org"),
     "markup": LOOKS_LIKE_MARKUP,
     "urls": (
-        "https:// is a prefix, me@home is no address",
+        "A prefix such as https:// is not an address, and neither is me@home",
         "Use react@18.2.0, actions/checkout@v4.1.0 and ssh root@10.0.0.1, 10@2.5 odds",
         "The product A@B.T is a matrix",
     ),
