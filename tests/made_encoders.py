@@ -50,5 +50,5 @@ def with_encoders(names: str, *cases: tuple[Any, ...]) -> pytest.MarkDecorator:
     names: the arguments after `encoder_folder`. A test need not have every case with both.
     """
     return pytest.mark.parametrize(
-        ("encoder_folder", *names.split()), cases, indirect=["encoder_folder"]
+        ("encoder_folder", *names.split()), cases, indirect=["encoder_folder"], ids=str
     )

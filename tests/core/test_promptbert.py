@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from made_encoders import with_encoders
 
 from benchmarks.method_table import ALONE
 from tests.core import slow_reference
@@ -51,19 +52,11 @@ def make(encoder_folder, tiny_settings, prompts):
     return build
 
 
-@pytest.mark.parametrize(
-    ("encoder_folder", "name", "changes"),
-    [
-        *(("bert", *case) for case in CASES),
-        # The templates of RoBERTa, and the positions of its biases, are others.
-        *(
-            ("roberta", n, c)
-            for n, c in CASES
-            if not c or c.get("method.denoise", "none") != "none"
-        ),
-    ],
-    ids=str,
-    indirect=["encoder_folder"],
+@with_encoders(
+    "name changes",
+    *(("bert", *case) for case in CASES),
+    # The templates of RoBERTa, and the positions of its biases, are others.
+    *(("roberta", n, c) for n, c in CASES if not c or c.get("method.denoise", "none") != "none"),
 )
 def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triples, name, changes):
     method = make(name, changes)
