@@ -138,20 +138,35 @@ def share_interval(values: np.ndarray, groups: int) -> Interval:
     ends = interval(values.clip(0, 100))
     if groups < LEAST_GROUPS or ends.low < ends.high or ends.low not in (0.0, 100.0):
         return ends
-    least = 100 * ((1 - LEVEL) / 2) ** (1 / groups)
-    return Interval(least, 100.0) if ends.low else Interval(0.0, 100 - least)
+    unseen = _unseen_share(groups)
+    return Interval(100 - unseen, 100.0) if ends.low else Interval(0.0, unseen)
 
 
-def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Difference:
+def _unseen_share(groups: int) -> float:
+    """Return the share x 100 of which this many groups have none in 2.5 % of all samples."""
+    return 100 - 100 * float(((1 - LEVEL) / 2) ** (1 / groups))
+
+
+def difference(
+    observed: float, first: np.ndarray, second: np.ndarray, groups: int | None = None
+) -> Difference:
     """Return the difference of two models with its interval and p-value.
 
-    observed: difference of the scores. first, second: (R,) paired resamples of both models. p is
-    twice the share of resamples on the other side of 0; the observed difference counts as one of
-    them, so p is at least 2 / (R + 1). p and the interval are NaN if no resample has both scores.
+    observed: difference of the scores. first, second: (R,) paired resamples of both models. groups:
+    number of resampled groups if the scores are shares, None for correlations. p is twice the share
+    of resamples on the other side of 0; the observed difference counts as one of them, so p is at
+    least 2 / (R + 1). p and the interval are NaN if no resample has both scores.
+
+    If no answer differs, or all do in the same way, so do those of every resample, though a few say
+    little: see share_interval. Without this, 61 % of the intervals of 50 answers leave out a true
+    difference of 1 %.
     """
     moved = second - first
     moved = moved[np.isfinite(moved)]
     ends = interval(moved)
+    if groups is not None and ends.high - ends.low < 1e-9:
+        unseen = _unseen_share(groups)
+        ends = Interval(ends.low - unseen, ends.high + unseen)
     below, above = (1 + np.sum(moved <= 0), 1 + np.sum(moved >= 0))
     p = min(1.0, 2 * float(min(below, above)) / (len(moved) + 1)) if len(moved) else float("nan")
     return Difference(observed, ends.low, ends.high, p)

@@ -63,12 +63,14 @@ class Scored:
     """The scores of a model.
 
     entries: as in the JSON file. resampled: (R,) scores x 100 by the same names, empty for R = 0.
+    groups: the number of resampled groups of each share among them.
     predicted: similarities of the pairs, for plots. ranks: (Q,) rank of each held-out query's own
     document by cosine, empty if there are none. nearest: the search among labelled texts.
     """
 
     entries: dict[str, Any] = field(default_factory=dict)
     resampled: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
     predicted: dict[str, Predicted] = field(default_factory=dict)
     ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     nearest: NearestLabels | None = None
@@ -87,6 +89,8 @@ class Scored:
         self.entries[name] = {score: entry[score], **ends, **rest}
         if len(resampled):
             self.resampled[name] = resampled
+        if groups is not None:
+            self.groups[name] = groups
 
     def add_average(self, name: str, tasks: list[str]) -> None:
         """Add the mean of the tasks' entries. Its interval takes the tasks as independent."""

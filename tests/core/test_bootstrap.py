@@ -190,9 +190,12 @@ def test_a_gain_in_each_of_a_few_documents_may_be_chance():
 def test_a_few_equal_answers_do_not_make_a_share_certain(score):
     """The interval is that of scipy's exact test; each group counts once."""
     values, groups = np.full(40, score), np.repeat(np.arange(20), 2)
-    found = bootstrap.share_interval(bootstrap.resampled_mean(values, 200, groups=groups), 20)
+    drawn = bootstrap.resampled_mean(values, 200, groups=groups)
+    found = bootstrap.share_interval(drawn, 20)
     exact = binomtest(int(20 * score), 20).proportion_ci()
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+    width, gap = found.high - found.low, difference(0.0, drawn, drawn, 20)
+    assert (gap.low, gap.high, gap.p) == (pytest.approx(-width), pytest.approx(width), 1.0)
     few = bootstrap.share_interval(bootstrap.resampled_mean(values[:5], 200), 5)
     assert np.isnan([few.low, few.high]).all()
 

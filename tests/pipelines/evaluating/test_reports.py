@@ -128,6 +128,13 @@ def test_an_interval_of_a_difference_ends_where_scores_do():
     assert 0 < entry["low"] < 60
 
 
+def test_equal_answers_to_a_few_texts_do_not_make_models_equal():
+    same = Scored()
+    same.add("held-out", {"found_first": 50.0}, resampled_mean(np.tile([0.0, 1.0], 10), 100), 20)
+    (said,) = compared(model("A", same), model("B", same))["verdicts"]
+    assert "is within chance: +0.00 (-16.84 to +16.84), queries" in said
+
+
 def test_pairs_in_perfect_order_have_no_interval():
     """Every resample is in perfect order too, which is no proof of a correlation of 100."""
     gold, numbers = np.arange(8.0), np.arange(8)
