@@ -33,7 +33,8 @@ class LabelledHalves:
 def read_halves(options: AdaptOptions) -> LabelledHalves | None:
     """Return the halves of the labelled texts, None if no file is given.
 
-    Raises UserError if the file is missing, or if too few texts of a half share a label.
+    Raises UserError if the file is missing, if too few texts of a half share a label, or if all
+    texts of a half have the same one.
     """
     labelled = read_dev_labels(
         options.labelled,
@@ -54,6 +55,13 @@ def read_halves(options: AdaptOptions) -> LabelledHalves | None:
             f"labelled {options.labelled!r} is divided into two halves, and {fewest} texts of one "
             f"share their label with another: at least {LEAST_GROUPS} are needed, so give more "
             "labelled texts, or a --label-column with fewer different labels"
+        )
+    # By such a half every encoder is right about every text.
+    if min(half.label_count for half in (halves.dev, halves.test)) < 2:
+        raise UserError(
+            f"labelled {options.labelled!r} is divided into two halves, and all texts of one have "
+            "the same label: at least two labels are needed in each, so give more texts with the "
+            "rarer labels"
         )
     return halves
 

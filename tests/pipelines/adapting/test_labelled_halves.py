@@ -71,6 +71,7 @@ def test_an_adaptation_without_labels_has_none():
         (60, lambda number: "bill", "60 different texts and 1 label:"),
         (60, lambda number: f"{number // 2}", "at least 6 are needed, so give more labelled texts"),
         (11, lambda number: KINDS[number % 2], "is divided into two halves, and 5 texts of one"),
+        (60, lambda number: KINDS[number == 7], "all texts of one have the same label: at least"),
     ],
 )
 def test_labels_that_cannot_choose_are_refused(tmp_path, count, kind, message):
