@@ -196,5 +196,6 @@ def _change(name: str, of: str, entry: Mapping[str, Any], scores: Mapping[str, A
     """Return a score before and after, and whether its change may be chance."""
     before, after = (score_of(scores[when][name]) for when in ("before", "after"))
     low, high = entry["low"], entry["high"]
-    chance = ", which may be chance" if low is None or low <= 0 <= high else ""
+    unsure = before != after and (low is None or low <= 0 <= high)
+    chance = ", which may be chance" if unsure else ""
     return f"{of[0].upper()}{of[1:]}: {before:.2f} before, {after:.2f} in int8{chance}."

@@ -171,14 +171,22 @@ def test_a_score_that_falls_is_a_loss_also_in_an_average():
             job._check_loss(facts(after, 70.0, 50.0), 0.5)
 
 
-def test_a_change_of_too_few_texts_for_an_interval_may_be_chance():
+@pytest.mark.parametrize(
+    ("after", "low", "high", "chance"),
+    [
+        (60.0, None, None, True),
+        (60.0, -30.0, 5.0, True),
+        (60.0, -30.0, -5.0, False),
+        (80.0, -7.0, 7.0, False),  # no change
+    ],
+)
+def test_a_change_of_too_few_texts_for_an_interval_may_be_chance(after, low, high, chance):
     scores = {
-        when: {"same-label": {"accuracy": one}} for when, one in (("before", 80), ("after", 60))
+        when: {"same-label": {"accuracy": one}} for when, one in (("before", 80), ("after", after))
     }
-    for low, high, chance in ((None, None, True), (-30.0, 5.0, True), (-30.0, -5.0, False)):
-        said = job._change("same-label", "texts", {"low": low, "high": high}, scores)
-        assert said.startswith("Texts: 80.00 before, 60.00 in int8")
-        assert said.endswith(", which may be chance.") == chance
+    said = job._change("same-label", "texts", {"low": low, "high": high}, scores)
+    assert said.startswith(f"Texts: 80.00 before, {after:.2f} in int8")
+    assert said.endswith(", which may be chance.") == chance
 
 
 def test_queries_are_scored_by_their_template(bert_folder):
