@@ -58,7 +58,7 @@ class TuneOptions:
         "N",
         group=SEARCH,
         unit="trials",
-        default="all of a grid; 12 trials of optuna, and of a space with ranges at least 12",
+        default="all of a grid; at most 12 of optuna, and at least 12 of a space with ranges",
     ).field(None)
     seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     draw_seed: int = Option(

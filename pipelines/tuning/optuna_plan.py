@@ -61,13 +61,12 @@ class OptunaPlan(TrialPlan):
         seeds: Sequence[int],
         draw_seed: int,
     ) -> None:
-        samples = samples or DEFAULT_TRIALS
         self._space, self._base, self._seeds = space, base, tuple(seeds)
         self._draw_seed, self._folder = draw_seed, Path()
         self._study: Any = None
         self._axes = {path: optuna_axis(axis) for path, axis in axes_of(space).items()}
         self._distributions = {path: axis.distribution for path, axis in self._axes.items()}
-        self._check_space(samples)
+        samples = self._checked(samples)
         possible = [settings_of(space, base, point) for point in enough_corners(space, CORNERS)]
         for point in self._steps():
             settings_of(space, base, point)
@@ -155,18 +154,21 @@ class OptunaPlan(TrialPlan):
                 return
             self._study.tell(asked, state=TrialState.FAIL)
 
-    def _check_space(self, samples: int) -> None:
+    def _checked(self, samples: int | None) -> int:
+        """Return the number of samples; UserError if the space has fewer or samples the seed."""
         if SEED in self._space.settings:
             raise UserError(
                 f"space {self._space.name} samples the seed, and no seed is better than another: "
                 f"leave --search {OPTUNA} out"
             )
-        counts = [axis.count for axis in self._axes.values()]
-        if math.prod(counts) < samples:
+        different = math.prod(axis.count for axis in self._axes.values())
+        samples = samples or int(min(DEFAULT_TRIALS, different))
+        if different < samples:
             raise UserError(
-                f"trials is {samples} and space {self._space.name} has {math.prod(counts)} "
+                f"trials is {samples} and space {self._space.name} has {different} "
                 f"different samples: give fewer, or leave --search {OPTUNA} out to run each of them"
             )
+        return samples
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         """Yield samples with the values of each range between whose valid ends there may be invalid

@@ -100,6 +100,8 @@ def test_what_is_sampled_is_kept_before_a_trial_starts(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["optuna.log"], "no folder of a trial"
     default = OptunaPlan(HEAT, BASE, None, (0, 1), 0)
     assert (len(default.record["axes"]), default.total) == (1, 2 * DEFAULT_TRIALS)
+    small = OptunaPlan(SPACES["temperature-grid"](), BASE, None, (0, 1), 0)
+    assert small.total == 2 * 7 < 2 * DEFAULT_TRIALS, "each of the space's points"
 
 
 def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
