@@ -11,7 +11,7 @@ from typing import Any
 from cotbert_core.errors import UserError, unknown
 from tune_spaces.axes import Axis, Choice, choice, grid, is_number, loguniform, uniform
 from tune_spaces.builtin_spaces import SPACES
-from tune_spaces.search_space import VARIANT, Space
+from tune_spaces.search_space import VARIANT, Space, size
 
 YAML_ENDINGS = (".yaml", ".yml")
 PYTHON_ENDING = ".py"
@@ -55,9 +55,11 @@ def _fault(space: Space) -> str | None:
                 f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
             )
-        values = axis.values if isinstance(axis, Choice) and axis.grid else ()
+        # Beside a range, a value that a choice has twice is sampled twice as often.
+        listed = isinstance(axis, Choice) and (axis.grid or size(space) is not None)
+        values = axis.values if listed else ()
         if twice := [value for place, value in enumerate(values) if value in values[:place]]:
-            return f"the grid of {setting} has {twice[0]!r} twice; give each value once"
+            return f"the values of {setting} hold {twice[0]!r} twice; give each value once"
     variants: Mapping[str, Any] = space.variants
     for name, variant in variants.items():
         if not isinstance(variant, Mapping):

@@ -114,6 +114,7 @@ FAULTS = {
     "kind": ("a.yaml", yaml_of("seed: {grit: [1, 2]}"), r"seed is \{'grit': \[1, 2\]\}: give"),
     "two kinds": ("a.yaml", yaml_of("seed: {grid: [1], choice: [2]}"), "seed is .*: give"),
     "no values": ("a.yaml", yaml_of("seed: {grid: []}"), r"seed is \{'grid': \[\]\}: give"),
+    "equal": ("a.yaml", yaml_of("seed: {choice: [1, 2, 1]}"), "of seed hold 1 twice; give each"),
     "nested": ("a.yaml", yaml_of("method: {dropout: {grid: [1]}}"), "method is .*: give"),
     "a list of lists": ("a.yaml", yaml_of("seed: {grid: [[1]]}"), r"seed is \[1\]: give one value"),
     "three ends": ("a.yaml", yaml_of("seed: {uniform: [1, 2, 3]}"), "give two numbers, the lower"),
@@ -155,6 +156,12 @@ def test_a_fault_is_one_sentence_that_names_the_file(tmp_path, name):
     with pytest.raises(UserError, match=message) as fault:
         open_space(str(path))
     assert str(fault.value).startswith(f"space file {str(path)!r}: ")
+
+
+def test_a_choice_beside_a_range_may_hold_a_value_twice(tmp_path):
+    """Where no trial can be trained twice, the value is sampled twice as often."""
+    text = yaml_of("seed: {choice: [1, 2, 1]}, method.temperature: {uniform: [0.1, 0.2]}")
+    assert open_space(write(tmp_path, "a.yaml", text)).settings["seed"].values == (1, 2, 1)
 
 
 @pytest.mark.parametrize("kind", ["yaml", "python"])

@@ -227,7 +227,7 @@ def test_a_space_is_printed_with_its_settings_or_variants(capsys, tmp_path):
         ("quickstrat", "seed: {grid: [1, 2]}", "(did you mean quickstart?)"),
         ("quickstart", "sede: {grid: [1, 2]}", "'sede' is unknown"),
         ("quickstart", "templates.anchor: {grid: ['a [X]']}", "at the template's [MASK]; add one"),
-        ("quickstart", "seed: {grid: [1, 2, 1]}", "the grid of seed has 1 twice; give each value"),
+        ("quickstart", "seed: {grid: [1, 2, 1]}", "the values of seed hold 1 twice; give each"),
     ],
 )
 def test_a_space_with_which_no_trial_could_run_is_not_printed(
