@@ -49,6 +49,7 @@ def _fault(space: Space) -> str | None:
         return "it has no settings and no variants; give one of them"
     if VARIANT in space.settings:
         return f"{VARIANT!r} is not a setting; put settings that change together under variants"
+    finite = size(space) is not None
     for setting, axis in space.settings.items():
         if not (isinstance(axis, Axis) and axis.is_valid):
             return (
@@ -56,8 +57,7 @@ def _fault(space: Space) -> str | None:
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
             )
         # Beside a range, a value that a choice has twice is sampled twice as often.
-        listed = isinstance(axis, Choice) and (axis.grid or size(space) is not None)
-        values = axis.values if listed else ()
+        values = axis.values if isinstance(axis, Choice) and (axis.grid or finite) else ()
         if twice := [value for place, value in enumerate(values) if value in values[:place]]:
             return f"the values of {setting} hold {twice[0]!r} twice; give each value once"
     variants: Mapping[str, Any] = space.variants
