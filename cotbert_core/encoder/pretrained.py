@@ -13,6 +13,9 @@ from cotbert_core.encoder.model_size import check_model_size
 from cotbert_core.errors import UserError, first_line
 from cotbert_core.imports import first_import
 
+# A folder with neither of these files is not one of an encoder.
+_NEEDED = ("config.json", "tokenizer.json")
+
 
 @first_import("transformers.modeling_utils")
 def open_pretrained(
@@ -72,6 +75,11 @@ def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
             "encoder of a family that transformers itself supports"
         )
     folder = Path(location)  # a hub name is not checked for a pickle
+    if folder.is_dir() and not any((folder / name).exists() for name in _NEEDED):
+        return UserError(
+            f"encoder folder {name!r} holds no {' and no '.join(_NEEDED)}: give the folder of an "
+            "encoder, such as model/ in the output of `cotbert train`"
+        )
     if "safetensors" in reason and (not folder.is_dir() or [*folder.glob("pytorch_model*.bin")]):
         return UserError(
             f"encoder {name!r} has its weights only as a pickle, and opening a pickle can run code:"
