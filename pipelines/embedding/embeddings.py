@@ -170,7 +170,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         )
     if path.name.endswith(".partial"):
         raise UserError(
-            f"embeddings {str(path)!r} are unfinished: give the same `cotbert embed` command again"
+            f"{str(path)!r} is the work of an unfinished command: give the same command again, and "
+            f"then the folder {path.name.removesuffix('.partial')!r} beside it"
         )
     file = path / MANIFEST_FILE
     if not file.is_file():

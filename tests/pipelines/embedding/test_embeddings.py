@@ -122,7 +122,7 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
         "none": "is not a folder",
         "file": "is not a folder",
         "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
-        "e.partial": "are unfinished: give the same",
+        "e.partial": "the work of an unfinished command: .* and then the folder 'e' beside it",
         "bare": r"hold no data/part-\*\.parquet",
         "corpus": "is not the manifest of embeddings",
     }.items():
