@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import encoder_path
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.templates.template_texts import TEMPLATES
 from pipelines.evaluating.options import EvaluateOptions
@@ -25,14 +26,14 @@ def options_of_model(common: EvaluateOptions, text: str) -> EvaluateOptions:
     The name of an existing folder may contain such options.
     """
     name, named = text, dict[str, Any]()
-    while not Path(name).exists() and (found := list(_OPTION.finditer(name))):
+    while not encoder_path(name).exists() and (found := list(_OPTION.finditer(name))):
         key = found[-1][1]
         if key in named:
             raise UserError(f"model {text!r} names its {key} twice: give it once")
         named[key] = name[found[-1].end() :].strip()
         name = name[: found[-1].start()]
     strange = re.search(r",\s*(\w+)=", name)
-    if strange and not Path(name).exists():
+    if strange and not encoder_path(name).exists():
         raise unknown("model option", strange[1], OPTIONS)
     for key in OPTIONS:
         if key in named and getattr(common, key) is not None:

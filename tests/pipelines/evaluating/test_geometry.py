@@ -203,6 +203,7 @@ def test_a_readout_that_needs_no_training(unrecorded, tmp_path, pairs_file, bert
 
 def test_a_model_is_read_from_the_right(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "lr,readout=cls").mkdir()
     text = 'Say "[X]" , which is [MASK] , so [MASK] .'
     for given, (name, named) in {
@@ -211,6 +212,7 @@ def test_a_model_is_read_from_the_right(tmp_path, monkeypatch):
         f"a,template={text}": ("a", {"template": text}),
         "a,template=x,readout=cls": ("a", {"template": "x", "readout": "cls"}),
         "lr,readout=cls": ("lr,readout=cls", {}),
+        "~/lr,readout=cls": ("~/lr,readout=cls", {}),
         "lr,readout=cls,readout=mean": ("lr,readout=cls", {"readout": "mean"}),
     }.items():
         assert options_of_model(EvaluateOptions(), given) == EvaluateOptions(name, **named)
