@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import encoder_path
@@ -75,7 +74,7 @@ def label_of(options: EvaluateOptions, model: OpenReadout) -> str:
     The name of a folder is its last two parts, since the last alone is often `model`; never the
     root, with which MLflow would refuse the names of metrics.
     """
-    folder = Path(options.model)
+    folder = encoder_path(options.model)
     short = "/".join(folder.resolve().parts[1:][-2:]) if folder.exists() else options.model
     how = f"[{model.readout.upper()}]" if model.readout in ("mask", "cls") else model.readout
     # A template may have two names; the given one is preferred.

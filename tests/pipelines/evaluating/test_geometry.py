@@ -218,12 +218,14 @@ def test_a_model_is_read_from_the_right(tmp_path, monkeypatch):
         assert options_of_model(EvaluateOptions(), given) == EvaluateOptions(name, **named)
 
 
-def test_the_label_of_a_folder_leaves_out_the_root(tmp_path):
-    """MLflow refuses metrics whose names have `//` in them."""
+def test_the_label_of_a_folder_leaves_out_the_root(tmp_path, monkeypatch):
+    """MLflow refuses metrics whose names have `//` or `~` in them."""
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
     mean = SimpleNamespace(readout="mean", template=None)
     top, (one, two) = tmp_path.parents[-2], tmp_path.parts[-2:]
     assert label_of(EvaluateOptions(str(top)), mean) == f"{top.name} mean"
-    assert label_of(EvaluateOptions(str(tmp_path)), mean) == f"{one}/{two} mean"
+    for given in (str(tmp_path), f"~/{two}"):
+        assert label_of(EvaluateOptions(given), mean) == f"{one}/{two} mean"
 
 
 MISTAKES = (
