@@ -157,14 +157,6 @@ class SentenceEncoder:
         number format of the result. precision: number format of matrix products; auto: bf16 if the
         device computes it faster, else fp32.
         """
-        if isinstance(sentences, str | bytes):
-            raise UserError("encode takes a list of sentences, not one string: put it in a list")
-        # A loop over a table or a dictionary would give the names of its columns or keys.
-        if isinstance(sentences, Mapping) or getattr(sentences, "ndim", 1) != 1:
-            raise UserError(
-                f"encode takes a list of sentences, not a {type(sentences).__name__}: give the "
-                "texts of one column or dimension"
-            )
         ids = self.tokenize(sentences, self.max_length)
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
 
@@ -174,6 +166,9 @@ class SentenceEncoder:
         max_length: number of tokens to which sentences are cut; None: sentences are not cut,
         although the encoder takes at most `self.max_length`.
         """
+        if max_length is not None:
+            max_length = require_tokens("max_length", max_length)
+        _check_list(sentences)
         texts = [_folded(number, text) for number, text in enumerate(sentences)]
         if self.pooling.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
@@ -263,6 +258,18 @@ class SentenceEncoder:
         metadata = metadata or TrainingMetadata()
         return SavedEncoder(
             self.backbone, self.bound, self.pooling, self.max_length, self.head, metadata
+        )
+
+
+def _check_list(sentences: object) -> None:
+    """Raise UserError for a string or a table, over which a loop gives something else."""
+    if isinstance(sentences, str | bytes):
+        raise UserError("sentences is one string, not a list of them: put it in a list")
+    # The names of the columns of a table, or the keys of a dictionary.
+    if isinstance(sentences, Mapping) or getattr(sentences, "ndim", 1) != 1:
+        raise UserError(
+            f"sentences is a {type(sentences).__name__}, not a list of them: give the texts of one "
+            "column or dimension"
         )
 
 

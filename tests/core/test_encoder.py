@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -151,10 +152,13 @@ def test_every_public_name_is_there():
 
 
 def test_what_is_wrong_is_reported(bert_folder):
-    with pytest.raises(UserError, match="list of sentences"):
-        SentenceEncoder.from_pretrained(bert_folder).encode("A man")
-    with pytest.raises(UserError, match="list of sentences"):
-        SentenceEncoder.from_pretrained(bert_folder).encode(b"A man")
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    for read, text in itertools.product((encoder.encode, encoder.tokenize), ("A man", b"A man")):
+        with pytest.raises(UserError, match="is one string, not a list of them: put it in a list"):
+            read(text)
+    for length in (0, -1, 5.0):
+        with pytest.raises(UserError, match=f"max_length is {length}: give a whole number of tok"):
+            encoder.tokenize(["A man"], length)
     with pytest.raises(UserError, match="unknown attention 'flash'"):
         SentenceEncoder.from_pretrained(bert_folder, attention="flash")
     with pytest.raises(UserError, match="shorten the template"):
@@ -185,7 +189,7 @@ def test_values_that_would_give_wrong_vectors_are_refused(open_encoder, wrong, g
 )
 def test_a_table_is_refused(open_encoder, texts):
     """A loop over it would give the names of its columns."""
-    with pytest.raises(UserError, match=r"not a .*: give the texts of one column"):
+    with pytest.raises(UserError, match=r"is a .*: give the texts of one column"):
         open_encoder().encode(texts)
     column = pandas.Series(["A man", "oil"], index=[5, 3])
     assert open_encoder().encode(column).shape == (2, 32)
