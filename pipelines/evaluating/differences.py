@@ -47,8 +47,8 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
     found = {}
     for name in first.resampled:
         gap = score_of(second.entries[name]) - score_of(first.entries[name])
-        both = _resampled(name, first, second)
-        values = asdict(difference(gap, *both, first.groups.get(name)))
+        groups = first.groups.get(name)
+        values = asdict(difference(gap, *_resampled(name, first, second), groups))
         most = _span(name, first.entries[name])
         values |= {end: float(np.clip(values[end], -most, most)) for end in ("low", "high")}
         found[name] = {key: v if math.isfinite(v) else None for key, v in values.items()}

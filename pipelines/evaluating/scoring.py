@@ -63,7 +63,7 @@ class Scored:
     """The scores of a model.
 
     entries: as in the JSON file. resampled: (R,) scores x 100 by the same names, empty for R = 0.
-    groups: the number of resampled groups of each share among them.
+    groups: number of resampled groups of the scores that are means, by the same names.
     predicted: similarities of the pairs, for plots. ranks: (Q,) rank of each held-out query's own
     document by cosine, empty if there are none. nearest: the search among labelled texts.
     """
@@ -99,8 +99,10 @@ class Scored:
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
+            if len(tasks) == 1 and tasks[0] in self.groups:
+                self.groups[name] = self.groups[tasks[0]]
             # No groups: the shares of several tasks are hardly all 0 or all 100 %.
-            ends = _ends(resampled, None if name == AVERAGE else 0)
+            ends = _ends(resampled, self.groups.get(name, None if name == AVERAGE else 0))
             self.entries |= {f"{name}_{end}": value for end, value in ends.items()}
 
 

@@ -186,6 +186,19 @@ def test_a_gain_in_each_of_a_few_documents_may_be_chance():
     assert np.isnan([found.low, found.high, found.p]).all()
 
 
+@pytest.mark.parametrize(("documents", "gain"), [(6, 1.0), (6, -0.5), (40, 1.0), (50, 0.0)])
+def test_a_few_equal_differences_are_uncertain(documents, gain):
+    """The interval and p are those of scipy's exact test of signs; each document counts once."""
+    values, groups = np.full(2 * documents, gain), np.repeat(np.arange(documents), 2)
+    before, after = (bootstrap.resampled_mean(one, 999, 0, groups) for one in (0 * values, values))
+    found = difference(100 * gain, before, after, documents)
+    exact = binomtest(documents, documents)
+    unseen = 1 - exact.proportion_ci().low
+    reach = unseen * (100 + 100 * abs(gain))
+    assert [found.low, found.high] == pytest.approx([100 * gain - reach, 100 * gain + reach])
+    assert found.p == pytest.approx(max(exact.pvalue, 2 / 1000) if gain else 1.0)
+
+
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_a_few_equal_answers_do_not_make_a_share_certain(score):
     """The interval is that of scipy's exact test; each group counts once."""
@@ -194,8 +207,6 @@ def test_a_few_equal_answers_do_not_make_a_share_certain(score):
     found = bootstrap.share_interval(drawn, 20)
     exact = binomtest(int(20 * score), 20).proportion_ci()
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
-    width, gap = found.high - found.low, difference(0.0, drawn, drawn, 20)
-    assert (gap.low, gap.high, gap.p) == (pytest.approx(-width), pytest.approx(width), 1.0)
     few = bootstrap.share_interval(bootstrap.resampled_mean(values[:5], 200), 5)
     assert np.isnan([few.low, few.high]).all()
 

@@ -16,7 +16,7 @@ from cotbert_core.evaluation.transfer import Transferred
 from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.pages import evaluation_page, markdown
 from pipelines.evaluating.published import BERT
-from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+from pipelines.evaluating.scoring import TRANSFER_AVERAGE, Scored, add_sts, add_transfer
 from pipelines.evaluating.tables import Model
 
 TASKS = {"STS12": ("MSRpar", "OnWN"), "STS-B": ("all",)}
@@ -126,6 +126,21 @@ def test_an_interval_of_a_difference_ends_where_scores_do():
     entry = differences(*few)["held-out"]
     assert (entry["difference"], entry["high"]) == (pytest.approx(60.0), 100.0)
     assert 0 < entry["low"] < 60
+    for found, one in zip(few, (0.0, 1.0), strict=True):
+        values = resampled_mean(np.full(6, one), 1000)
+        found.add("held-out", {"found_first": 100 * one}, values, 6)
+    entry = differences(*few)["held-out"]
+    assert (entry["low"], entry["high"], entry["p"]) == (pytest.approx(8.15, 0.01), 100.0, 1 / 32)
+
+
+def test_the_average_of_one_task_has_its_interval():
+    """Also if all of its answers are right, which a few answers do not make certain."""
+    perfect = Scored()
+    perfect.add("CR", {"accuracy": 100.0}, resampled_mean(np.ones(20), 100), 20)
+    perfect.add_average(TRANSFER_AVERAGE, ["CR"])
+    low, high = (perfect.entries[f"{TRANSFER_AVERAGE}_{end}"] for end in ("low", "high"))
+    assert (low, high) == (perfect.entries["CR"]["low"], 100.0)
+    assert 80 < low < 90
 
 
 def test_equal_answers_to_a_few_texts_do_not_make_models_equal():
