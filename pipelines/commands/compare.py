@@ -67,5 +67,5 @@ class Compare:
         parsed = {entry.name: entry for entry in map(Entry.parse, self.entries)}
         comparison = Comparison(entries, seeds, dev, tasks, parsed)
         result = compare(comparison, corpus, self.output, kept=self.kept)
-        print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
+        print_output(table([cells(row) for row in result["rows"]], HEADER))
         print_ending("\n".join(result["verdicts"]), self.output)
