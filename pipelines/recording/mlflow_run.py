@@ -118,7 +118,7 @@ class Run:
         all_sent = self._uploads is None or self._uploads.queue.empty
         self.artifact(output / RESULT_FILE)
         # A store that does not answer is not asked again.
-        if self._uploads is not None and all_sent:
+        if self._uploads is not None and all_sent and self._uploads.answers:
             self._uploads.flush()
 
     def end(self, status: str, final_folder: Path | None = None) -> None:

@@ -35,6 +35,8 @@ class UploadWorker:
         self._client, self._clock = client, clock
         self._next = float("-inf")
         self._warned = False
+        self.answers = True
+        """Whether the last call did not fail."""
 
     def send(self, record: Record) -> None:
         """Add a record to the queue, then send all waiting records, except during a pause.
@@ -68,6 +70,7 @@ class UploadWorker:
 
     def pause(self, error: Exception, seconds: float) -> None:
         """Begin a pause after a call failed in `seconds`; show a warning the first time."""
+        self.answers = False
         self._next = self._clock() + max(PAUSE_SECONDS, SPARING * seconds)
         if not self._warned:
             self._warned = True
@@ -86,5 +89,6 @@ class UploadWorker:
         except Exception as error:  # a failure of the store must not end the job
             self.pause(error, self._clock() - started)
             return
+        self.answers = True
         seconds = self._clock() - started
         self._next = self._clock() + (SPARING * seconds if seconds > SLOW_SECONDS else 0.0)

@@ -151,6 +151,15 @@ def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(
     assert last.endswith(f"cotbert track-sync {tmp_path}` sends them")
 
 
+def test_a_store_that_dies_before_the_result_is_tried_once(fake, run, tmp_path):
+    run.end("FINISHED")
+    before, fake.down = fake.tries, True
+    fake.log_artifact = lambda run_id, path: fake._call(run_id, path)
+    run.write_result(tmp_path, {})
+    assert fake.tries - before == 1
+    assert kinds(tmp_path) == ["artifact"]
+
+
 def test_the_records_of_child_runs_are_among_those_that_wait(fake, run, tmp_path, capsys):
     """Their own warnings are in the logs of Ray's workers."""
     child = OfflineQueue(tmp_path / "trials" / "0000")
