@@ -18,6 +18,7 @@ from cotbert_core.files import output_path, read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
+from pipelines.recording.store import connect
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -156,6 +157,8 @@ def _registered(name: str, dev: DevSets, output: Path) -> dict[str, Any]:
     result: dict[str, Any] = read_json(output / RESULT_FILE)
     result["registered"] = register_best(name, result, output, dev_digest(dev))
     write_json(output / RESULT_FILE, result)
+    if result["registered"]:  # the run's copy of the file says that nothing is registered
+        tracking.Run(connect(), result["mlflow_parent_run_id"]).artifact(output / RESULT_FILE)
     return result
 
 

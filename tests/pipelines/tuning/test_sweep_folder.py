@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from test_tune import data, small
 
@@ -9,6 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import output_path, read_json, write_json
 from pipelines.training.inputs import encoder_digest
+from pipelines.tuning import tune
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.sweep_folder import lacks_registration, open_sweep, record_of
 from pipelines.tuning.trial_plan import sampled_plan
@@ -87,3 +90,19 @@ def test_a_finished_sweep_is_only_registered_if_it_is_not_yet(tmp_path, result, 
     if result is not None:
         write_json(tmp_path / "result.json", result)
     assert lacks_registration(tmp_path) is lacks
+
+
+@pytest.mark.parametrize("address", ["models:/a/1", None])
+def test_a_later_registration_is_in_mlflows_copy_of_the_result(
+    tmp_path, own_store, monkeypatch, address
+):
+    run = own_store.create_run(own_store.create_experiment("cotbert")).info.run_id
+    write_json(tmp_path / "result.json", {"mlflow_parent_run_id": run, "registered": None})
+    monkeypatch.setattr(tune, "register_best", lambda *given: address)
+    tune._registered("a", {}, tmp_path)
+    assert read_json(tmp_path / "result.json")["registered"] == address
+    files = [item.path for item in own_store.list_artifacts(run)]
+    assert files == (["result.json"] if address else []), "the store is not asked in vain"
+    if address:
+        copy = own_store.download_artifacts(run, "result.json")
+        assert read_json(Path(copy))["registered"] == address
