@@ -23,6 +23,7 @@ from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import ADDRESS, JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact, without_credentials
+from pipelines.recording.store import OWN_STORE
 from pipelines.recording.tracking import COMMIT, commit
 from pipelines.runtime.progress import say
 from pipelines.runtime.training_capacity import MAY_GROW
@@ -88,7 +89,7 @@ def check(
     local = running()
     is_local = local is not None and local.address == server.address
     if is_local:
-        variables.setdefault("MLFLOW_TRACKING_URI", absolute_store("sqlite:///mlflow.db"))
+        variables.setdefault("MLFLOW_TRACKING_URI", absolute_store(OWN_STORE))
     notes = _notes(variables, is_local)
     made = f"{command[0]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     return Submission(name or made, tuple(command), variables, notes)

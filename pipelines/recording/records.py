@@ -8,7 +8,6 @@ before it is created.
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 from pipelines.recording.artifacts import RefusedError, send_artifact
-from pipelines.recording.store import file_timeout, reason
+from pipelines.recording.store import OWN_STORE, file_timeout, reason, tracking_uri
+from pipelines.storage.paths import absolute_store
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
@@ -70,7 +70,7 @@ def _experiment(client: Any) -> str:
                 f"--experiment-id {experiment.experiment_id}` restores it"
             )
         return str(experiment.experiment_id)
-    own = not os.environ.get("MLFLOW_TRACKING_URI")
+    own = tracking_uri() == absolute_store(OWN_STORE)
     folder = (Path.cwd() / "mlartifacts").as_uri() if own else None
     return str(client.create_experiment(EXPERIMENT, artifact_location=folder))
 

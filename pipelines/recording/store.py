@@ -28,6 +28,8 @@ TELEMETRY_OFF = "MLFLOW_DISABLE_TELEMETRY"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SQLITE = "sqlite:///"
+# The store where MLFLOW_TRACKING_URI is not set; a submitted job on this machine is given it.
+OWN_STORE = f"{SQLITE}mlflow.db"
 SERVERS = ("http", "https", "databricks", "databricks-uc", "uc")
 # The cause in an error of urllib3, and the statuses of a wrong password or of too few rights.
 _CAUSE = re.compile(r"Caused by \w+\((.*)\)\)$", re.MULTILINE)
@@ -42,7 +44,7 @@ def tracking_uri() -> str:
 
     The path is absolute, since workers have different current folders.
     """
-    return absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+    return absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE)
 
 
 def shown_uri() -> str:

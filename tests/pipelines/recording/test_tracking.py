@@ -132,6 +132,19 @@ def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
     assert not (tmp_path / "mlflow.db").exists()
 
 
+@pytest.mark.parametrize("address", ["sqlite:///mlflow.db", "sqlite:///{}/mlflow.db"])
+def test_the_default_store_has_its_files_beside_it_if_it_is_named_too(
+    own_store, tmp_path, monkeypatch, address
+):
+    """As it is in a submitted job on this machine."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(tmp_path))
+    (tmp_path / "a.txt").write_text("a")
+    with tracked_run("prepare", {}) as run:
+        run.artifact(tmp_path / "a.txt")
+    assert own_store.get_run(run.id).info.artifact_uri.startswith(f"file://{tmp_path}/mlartifacts/")
+    assert not (tmp_path / "mlruns").exists()
+
+
 @pytest.mark.parametrize(
     ("address", "absolute"),
     [
