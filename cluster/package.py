@@ -18,6 +18,7 @@ PASSED = (
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",
     "HF_TOKEN",
+    "MLFLOW_REGISTRY_URI",
     "OPENAI_API_KEY",
 )
 PASSED_PREFIXES = ("AWS_", "MLFLOW_TRACKING_")
@@ -61,10 +62,11 @@ def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ())
 
 
 def absolute_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with absolute paths for the cache and for a database of MLflow."""
+    """Return the variables with absolute paths for the cache and for databases of MLflow."""
     absolute = dict(variables)
     if cache := absolute.get("COTBERT_CACHE"):
         absolute["COTBERT_CACHE"] = os.path.abspath(cache)
-    if store := absolute.get("MLFLOW_TRACKING_URI"):
-        absolute["MLFLOW_TRACKING_URI"] = absolute_store(store)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        if store := absolute.get(name):
+            absolute[name] = absolute_store(store)
     return absolute

@@ -92,7 +92,7 @@ def test_the_code_travels_and_nothing_else(tmp_path):
 
 def test_what_of_the_environment_is_passed_on(own_place):
     wanted = {"HF_TOKEN": "h", "AWS_ACCESS_KEY_ID": "a", "COTBERT_CACHE": "cache", "MY_KEY": "k"}
-    wanted["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    wanted["MLFLOW_TRACKING_URI"] = wanted["MLFLOW_REGISTRY_URI"] = "sqlite:///mlflow.db"
     wanted["MLFLOW_TRACKING_INSECURE_TLS"] = "true"
     others = {"AWS_PROFILE": "mine", "OPENAI_API_KEY": "", "PATH": "/bin"}
     others["MLFLOW_TRACKING_SERVER_CERT_PATH"] = "mine.pem"
@@ -100,7 +100,8 @@ def test_what_of_the_environment_is_passed_on(own_place):
     assert passed == wanted
     held = package.absolute_variables(passed)
     assert held["COTBERT_CACHE"] == str(own_place / "cache")
-    assert held["MLFLOW_TRACKING_URI"] == f"sqlite:///{own_place}/mlflow.db"
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        assert held[name] == f"sqlite:///{own_place}/mlflow.db"
 
 
 def test_an_empty_variable_is_not_the_current_folder():
