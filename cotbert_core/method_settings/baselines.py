@@ -170,8 +170,11 @@ class DiffCseSettings(TwoMaskSettings):
     """The weight of the loss of finding the replaced tokens."""
 
 
-# RankCSE's settings of the distillation, besides the teachers.
-_DISTILLATION = ("teacher_weight", "distillation", "student_temperature", "teacher_temperature")
+# RankCSE's settings of the distillation.
+_DISTILLATION = (
+    *("teacher", "second_teacher", "teacher_weight"),
+    *("distillation", "student_temperature", "teacher_temperature"),
+)
 
 
 class RankCseSettings(TwoMaskSettings):
@@ -185,7 +188,8 @@ class RankCseSettings(TwoMaskSettings):
     )
     name: Literal["rankcse"] = "rankcse"
     teacher: str | None = None
-    """The encoder with the same tokenizer whose similarities rank the sentences; required."""
+    """The encoder with the same tokenizer whose similarities rank the sentences; required unless
+    distillation_weight is 0."""
     second_teacher: str | None = None
     """A second teacher; the similarities of both are averaged."""
     teacher_weight: float = Field(0.33, ge=0, le=1)

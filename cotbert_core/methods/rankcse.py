@@ -22,6 +22,7 @@ from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
 from cotbert_core.methods.frozen_encoders import open_frozen, similarities
 from cotbert_core.methods.without_template import WithoutTemplate
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
@@ -35,6 +36,9 @@ class RankCse(WithoutTemplate):
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
+        if not self.method.distillation_weight:
+            self.teachers: tuple[SentenceEncoder, ...] = ()
+            return
         if self.method.teacher is None:
             raise UserError(
                 "method.teacher is null and method rankcse learns from a teacher: give --set "
@@ -49,24 +53,21 @@ class RankCse(WithoutTemplate):
         first, second = self.vectors(batch.sentences, batch.sentences)
         columns = gather_with_gradient(second)
         own = slice(len(first) * rank(), len(first) * (rank() + 1))
-        wanted = self._ranking(batch.sentences)
+        wanted = self._ranking(batch.sentences) if self.teachers else None
         with record_function("loss"):
             contrast = info_nce(first, columns, temperature=self.temperature, first=own.start)
             similar = cosines(first, columns)
             turned = cosines(second, gather_with_gradient(first))
             consistency = ranking_consistency(similar, turned, self.temperature)
-            distillation = self._distillation(similar, wanted)
-        loss = (
-            contrast
-            + self.method.consistency_weight * consistency
-            + self.method.distillation_weight * distillation
-        )
-        parts = {
-            "positive_cosine": mean_cosine(first, second),
-            "contrastive": contrast,
-            "consistency": consistency,
-            "distillation": distillation,
-        }
+            loss = contrast + self.method.consistency_weight * consistency
+            parts = {
+                "positive_cosine": mean_cosine(first, second),
+                "contrastive": contrast,
+                "consistency": consistency,
+            }
+            if wanted is not None:
+                parts["distillation"] = self._distillation(similar, wanted)
+                loss = loss + self.method.distillation_weight * parts["distillation"]
         return MethodOutput(loss, parts)
 
     def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:

@@ -145,6 +145,17 @@ def test_a_missing_teacher_is_refused(make):
         make(teacher=None)
 
 
+def test_without_weight_no_teacher_is_opened(make, ids):
+    """The loss is that with teachers, and a weight so small that float32 loses it."""
+    method, beside = make(teacher=None, distillation_weight=0), make(distillation_weight=1e-12)
+    output = method(Batch(ids))
+    assert method.teachers == ()
+    assert len(beside.teachers) == 2
+    assert output.loss.item() == beside(Batch(ids)).loss.item()
+    assert "distillation" not in output.parts
+    assert "method.teacher" in method.settings.idle
+
+
 def test_teachers_keep_their_place_in_another_working_folder(make, monkeypatch, teachers):
     """A worker of Ray has a working folder of its own."""
     monkeypatch.chdir(Path(teachers[0]).parent)
