@@ -24,6 +24,8 @@ from pipelines.runtime.progress import say
 MOST_TEXTS = 10_000
 # The same where they choose: a dev check takes 2 s on two cores, 15 steps of 64 sentences 15 s.
 MOST_DEV_TEXTS = 2_000
+# How other programs write a missing value as a text, in small letters.
+WRITTEN_OUT = ("<na>", "n/a", "nan", "none", "null")
 NO_LABEL, REPEATED = "no_label", "repeated"
 
 
@@ -110,6 +112,12 @@ def _read(
                 dropped[REPEATED] += 1
             else:
                 labels[text] = as_text(value).strip()
+    for label, count in Counter(labels.values()).items():
+        if label.lower() in WRITTEN_OUT:
+            say(
+                f"note: the label of {_number(count, 'text')} in {name!r} is {label!r}, read like "
+                "any other: if it means that there is none, empty these cells"
+            )
     return labels, dropped
 
 
