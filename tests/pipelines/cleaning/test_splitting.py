@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import sentencex
 
 from cotbert_core.errors import UserError
+from pipelines.cleaning import splitting
 from pipelines.cleaning.splitting import LANGUAGES, check_splitter, split
 
 
@@ -75,6 +77,18 @@ def test_the_number_of_an_item_or_a_section_is_no_sentence(sentences):
 def test_code_without_a_blank_takes_time_in_proportion_to_its_length():
     """Quadratic time would take minutes here."""
     assert split("foo._bar" * 100_000, "en") == ["foo._bar" * 100_000]
+
+
+def test_of_a_long_line_the_splitter_sees_a_part_at_a_time(monkeypatch):
+    """Its time is quadratic in the number of quotations; a piece without an end stays whole."""
+    seen, segment = [], sentencex.segment
+    monkeypatch.setattr(sentencex, "segment", lambda of, s: seen.append(len(s)) or segment(of, s))
+    monkeypatch.setattr(splitting, "MOST_AT_ONCE", 100)
+    sentences = [f"The name `part{n}` is number {n} of many." for n in range(50)]
+    sentences[20] = f"{'x' * 999}."
+    assert split(" ".join(sentences), "en") == sentences
+    assert split("`" * 999, "en") == ["`" * 999]
+    assert max(seen) == 100
 
 
 def test_an_abbreviated_monsieur_is_no_sentence():
