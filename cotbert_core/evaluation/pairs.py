@@ -102,7 +102,8 @@ def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
 def pair_rows(path: Path) -> list[Row]:
     """Return the rows of a pairs file; UserError if it cannot be read or lacks a column."""
     if not path.is_file():
-        raise UserError(f"pairs file {str(path)!r} does not exist: give a tab-separated file")
+        why = "is not a file" if path.exists() else "does not exist"
+        raise UserError(f"pairs file {str(path)!r} {why}: give a tab-separated file")
     lines = io.StringIO(read_text(path, "pairs file"))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     found: list[Row] = []

@@ -99,7 +99,8 @@ def _files(item: str) -> list[Path]:
             )
         return sorted(p for p in found if str(p) not in outside)
     if not path.is_file():
-        raise UserError(f"--exclude {item!r} does not exist: give a file or a folder")
+        why = "is a pipe or a device" if path.exists() else "does not exist"
+        raise UserError(f"--exclude {item!r} {why}: give a file or a folder")
     ending, compression = suffixes(item)
     if compression or ending in REFUSED:
         raise UserError(

@@ -299,12 +299,14 @@ def test_a_bad_pairs_file_is_reported(tmp_path, lines, fault):
         read_pairs(write(tmp_path / "pairs.tsv", lines), "dev")
 
 
-def test_a_pairs_file_in_another_encoding_is_reported(tmp_path):
+def test_a_pairs_file_in_another_encoding_and_a_folder_are_reported(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_bytes("score\tsentence1\tsentence2\n1\tcafé\tb\n".encode("latin-1"))
     fault = r"pairs file '.*' is not UTF-8 \(byte 31 is 0xe9\): save it as UTF-8"
     with pytest.raises(UserError, match=fault):
         read_pairs(path)
+    with pytest.raises(UserError, match="is not a file: give a tab-separated file"):
+        read_pairs(tmp_path)
 
 
 def test_vectors_that_are_not_finite_have_no_score():

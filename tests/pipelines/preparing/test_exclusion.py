@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 import string
 from collections import Counter
@@ -168,6 +169,12 @@ def test_files_without_sentences_are_reported(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_exclusion([str(path)])
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(UserError, match=r"a\.txt' is a pipe or a device: give a file or a folder"):
+        read_exclusion([str(tmp_path / "a.txt")])
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz", "a.parquet"])
