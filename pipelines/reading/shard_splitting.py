@@ -75,11 +75,12 @@ def _text_shards(
     check_content(name, head)
     check_encoding(name, head, plan.encoding)
     is_txt = kind == "txt"
+    one_line = b"\r" in head.strip() and b"\n" not in head
     found = {
         "markup": has_markup(head),
         "json": is_txt and begins_with_json(head),
         "wrapped": is_txt and not plan.wrapped and looks_wrapped(head),
-        "carriage_returns": is_txt and b"\r" in head.strip() and b"\n" not in head,
+        "carriage_returns": kind not in DELIMITERS and one_line,
         "utf8": looks_like_utf8(head, plan.encoding),
     }
     for what in filter(found.get, found):
