@@ -81,13 +81,15 @@ def test_texts_that_line_breaks_without_quotes_split_are_kept_and_counted(
         assert warnings(capsys) == [warning] * warned
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_a_file_with_carriage_returns_alone_gets_a_warning(tmp_path, capsys, name):
-    path = written(tmp_path / name, '{"text": "a"}\r{"text": "b"}\r')
+@pytest.mark.parametrize(
+    ("name", "data"), [("a.txt", "a\rb\rc\r"), ("a.jsonl", '{"text": "a"}\r{"text": "b"}\r')]
+)
+def test_a_file_with_carriage_returns_alone_gets_a_warning(tmp_path, capsys, name, data):
+    path = written(tmp_path / name, data)
     written(tmp_path / "b.txt", "one\r")
     written(tmp_path / "c.txt", "a\r\nb\r\n")
     read_texts(str(tmp_path))
-    warning = next(found for found in warnings(capsys) if "carriage" in found)
+    warning, *_ = warnings(capsys)
     assert warning.startswith(f"input '{path}' holds carriage returns and no line feeds, so that")
     assert warning.endswith(r"for example with `tr '\r' '\n'`")
 
