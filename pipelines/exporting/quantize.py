@@ -19,7 +19,7 @@ from cotbert_core.encoder.locations import INT8_FOLDER
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import RECORD_FILE, record_facts, save_int8
 from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
-from cotbert_core.exporting.quantization import check_nncf, quantized
+from cotbert_core.exporting.quantization import check_nncf, full_rows, quantized
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.lineage import CARD_FILE
@@ -108,6 +108,8 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     say("scoring it in int8")
     after = _scores(job.data, fast)
     same = cosines(exact, fast.encode(job.compared))
+    full = full_rows(saved, job.compared)
+    same_full = cosines(saved.encode_tokens(full, precision="fp32"), fast.encode_tokens(full))
     rates = _rates(job.compared, {"torch": job.encoder, "int8": fast})
     facts = {
         "calibration_texts": len(job.calibration),
@@ -115,6 +117,7 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
         "cosine_mean": float(same.mean()),
         "cosine_lowest_percent": float(np.quantile(same, 0.01)),
         "cosine_lowest": float(same.min()),
+        "cosine_mean_full_length": float(same_full.mean()),
         "sentences_per_second": rates["int8"],
         "sentences_per_second_torch": rates["torch"],
         "speedup": rates["int8"] / rates["torch"],

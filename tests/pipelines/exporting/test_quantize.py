@@ -82,6 +82,7 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(
     assert facts["speedup"] == pytest.approx(
         facts["sentences_per_second"] / facts["sentences_per_second_torch"]
     )
+    assert 0.99 < facts["cosine_mean_full_length"] < 1 - 1e-7
     whole = SentenceEncoder.from_pretrained(model)
     kept, others = SentenceEncoder.from_pretrained(output), ["a dog runs", "two men", ""]
     exact = whole.encode(others, precision="fp32")
