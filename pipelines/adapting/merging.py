@@ -13,6 +13,7 @@ from cotbert_core.encoder.locations import MODEL_FOLDER, encoder_path, locate_en
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import prompt_of_template
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.lineage import data_of
 from cotbert_core.saving.markdown import code
@@ -65,6 +66,8 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
     metadata = TrainingMetadata(data, made=_made(options))
     if note := _prompts_note(options, *(encoder.pooling for encoder in encoders)):
         say(note)
+    if any(has_int8(encoder.backbone.name) for encoder in encoders):
+        say("note: the average has no int8 graph: `cotbert quantize` makes one of it")
     with shown_warnings():
         merged.save_pretrained(output, metadata)
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())

@@ -85,6 +85,16 @@ def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained,
     assert "warning" not in capsys.readouterr().err
 
 
+def test_an_average_with_an_int8_graph_is_noted_to_have_none(
+    tmp_path, bert_folder, trained, capsys
+):
+    shutil.copytree(trained, tmp_path / "fast")
+    (tmp_path / "fast" / "int8").mkdir()
+    merge(bert_folder, str(tmp_path / "fast"), 0.5, tmp_path / "m")
+    assert "note: the average has no int8 graph: `cotbert quantize` " in capsys.readouterr().err
+    assert not (tmp_path / "m" / "int8").exists()
+
+
 def test_different_prompts_are_noted(tmp_path, bert_folder, trained, capsys):
     backbone = load_backbone(bert_folder)
     text, query, other = map(prompt_template, ("a: ", "q: ", "find: "))
