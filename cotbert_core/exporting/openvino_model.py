@@ -42,13 +42,13 @@ def check_openvino(encoder: SentenceEncoder) -> None:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if prefix_length(encoder.backbone.model):
         raise UserError(
-            f"encoder {encoder.backbone.name!r} attends to trained prefixes, which backend "
-            "'openvino' would leave out: leave the backend out"
+            f"encoder {encoder.backbone.name!r} attends to trained prefixes, which OpenVINO would "
+            "leave out: run it with torch"
         )
     if encoder.backbone.device.type != "cpu":
         raise UserError(
-            "backend 'openvino' computes on CPU cores and this machine has a GPU: leave the "
-            "backend out"
+            "OpenVINO computes on CPU cores and this machine has a GPU: run the encoder with "
+            "torch, or set CUDA_VISIBLE_DEVICES to nothing"
         )
 
 

@@ -251,7 +251,7 @@ def test_what_cannot_have_prefixes_is_refused(saved, make, encoder_folder, monke
     with pytest.raises(UserError, match="attends to trained prefixes, which the graph would"):
         _check_exportable("mine", encoder)
     monkeypatch.setattr(util, "find_spec", lambda name: True)
-    with pytest.raises(UserError, match="'openvino' would leave out"):
+    with pytest.raises(UserError, match="which OpenVINO would leave out: run it with torch"):
         openvino_model.check_openvino(encoder)
     with pytest.raises(UserError, match=r"only the second encoder has the tensor .*prefix"):
         merge_backbones(load_backbone(encoder_folder), encoder.backbone, 0.5)
