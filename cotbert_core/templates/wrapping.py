@@ -62,7 +62,8 @@ class BoundTemplate:
         if template and template.stages and mask is None:
             raise UserError(
                 f"encoder {tokenizer.name_or_path!r} has no mask token, which the template "
-                f"{template.text!r} needs: use a masked language model or --readout mean"
+                f"{template.text!r} needs: use a masked language model, or read the mean, without "
+                "a template"
             )
 
         def tokens(text: str) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def test_wrap_pads_puts_attended_pads_in_the_slot(bound):
 
 def test_a_template_needs_a_mask_token(tokenizer):
     tokenizer.hf.mask_token = None
-    with pytest.raises(UserError, match="no mask token"):
+    with pytest.raises(UserError, match="or read the mean, without a template"):
         BoundTemplate.bind(resolve_template("denosent"), tokenizer.hf)
     assert BoundTemplate.bind(None, tokenizer.hf).stages == 0
 
