@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# The messages of the system, of Rust, SQLite and Ray, and of torch if its archive is shorter than
-# what it wrote.
+# The messages of the system, of Rust, SQLite and Ray, of torch if its archive is shorter than what
+# it wrote, and of OpenVINO when it writes a graph.
 _WORDS = re.compile(
     r"no space left on device|disk quota exceeded|os error 28\b|database or disk is full"
-    r"|local disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed writing",
+    r"|local disk is full|unexpected pos \d+ vs|PytorchStreamWriter failed writing"
+    r"|basic_ios::clear: iostream error",
     re.IGNORECASE,
 )
 

@@ -65,6 +65,7 @@ ERRORS = {
     ),
     "SQLite": sqlite3.OperationalError("database or disk is full"),
     "pyarrow": pa.ArrowIOError("Error writing bytes to file. Detail: No space left on device"),
+    "OpenVINO": RuntimeError("basic_ios::clear: iostream error"),
     "safetensors": RuntimeError("I/O error: No space left on device (os error 28)"),
     "a task of Ray": of_task(FULL),
     "a task within a task": of_task(of_task(FULL)),
