@@ -26,7 +26,7 @@ import torch
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
-from cotbert_core.messages.full_disk import means_full_disk
+from cotbert_core.messages.full_disk import keep_deleted, means_full_disk
 from cotbert_core.messages.printable import printable
 from cotbert_core.training.dev_scores import sort_key
 
@@ -105,7 +105,9 @@ def write_checkpoint(
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         number = errno.ENOSPC if means_full_disk(error) else getattr(error, "errno", None)
         message = f"checkpoint {str(path)!r} cannot be written ({error})"
-        raise OSError(number or errno.EIO, message, str(path)) from error
+        refused = OSError(number or errno.EIO, message, str(path))
+        keep_deleted(refused, partial)
+        raise refused from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     _prune(folder)

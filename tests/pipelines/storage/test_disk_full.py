@@ -125,14 +125,15 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
     )
 
 
-def test_torchs_error_of_a_checkpoint_keeps_its_number(disk):
+def test_torchs_error_of_a_checkpoint_keeps_its_number_and_what_was_deleted(disk):
     state = {"weights": torch.zeros(1 << 20)}
     with pytest.raises(OSError, match="cannot be written") as error:
         write_checkpoint(disk / "checkpoints", 5, 1.0, state)
     assert error.value.errno == errno.ENOSPC
-    failed = caused(TrainingError("worker 0"), WorkerGroupError("x", {0: error.value}))
+    failed = caused(TrainingError("worker 0"), WorkerGroupError("x", {0: of_task(error.value)}))
     found = SENTENCE.fullmatch(disk_full(failed, Namespace(output=disk)) or "")
     assert found["place"] == str(disk / "checkpoints" / "step-00000005")
+    assert "1.0 MiB of 1.0 MiB are free now that what was half written is deleted" in found[0]
 
 
 def test_a_map_of_rows_without_room_is_an_error_and_not_a_dead_process(disk):
