@@ -14,7 +14,7 @@ from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.prompts import prompt_of_template
 from cotbert_core.exporting.int8_graph import has_int8
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import atomic_folder, read_json, write_json
 from cotbert_core.saving.lineage import data_of
 from cotbert_core.saving.markdown import code
 from cotbert_core.saving.training_metadata import TrainingMetadata
@@ -68,17 +68,18 @@ def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any
         say(note)
     if any(has_int8(encoder.backbone.name) for encoder in encoders):
         say("note: the average has no int8 graph: `cotbert quantize` makes one of it")
-    with shown_warnings():
-        merged.save_pretrained(output, metadata)
-    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-    result = {
-        **vars(options),
-        "readout": merged.pooling.readout,
-        "template": merged.pooling.template and merged.pooling.template.text,
-        "dimension": merged.dimension,
-        "megabytes": size / 1e6,
-    }
-    write_json(output / RESULT_FILE, result)
+    with atomic_folder(output) as folder:
+        with shown_warnings():
+            merged.save_pretrained(folder, metadata)
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        result = {
+            **vars(options),
+            "readout": merged.pooling.readout,
+            "template": merged.pooling.template and merged.pooling.template.text,
+            "dimension": merged.dimension,
+            "megabytes": size / 1e6,
+        }
+        write_json(folder / RESULT_FILE, result)
     return result
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import warnings
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from cotbert_core.encoder.prompts import prompt_template
 from cotbert_core.errors import UserError
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.template_texts import resolve_template
+from pipelines.adapting import merging
 from pipelines.adapting.merging import merge
 from pipelines.cli import main
 from pipelines.recording import tracking
@@ -93,6 +97,18 @@ def test_an_average_with_an_int8_graph_is_noted_to_have_none(
     merge(bert_folder, str(tmp_path / "fast"), 0.5, tmp_path / "m")
     assert "note: the average has no int8 graph: `cotbert quantize` " in capsys.readouterr().err
     assert not (tmp_path / "m" / "int8").exists()
+
+
+def test_a_disk_that_is_full_at_the_result_leaves_no_folder(
+    tmp_path, bert_folder, trained, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        patch.setattr(merging, "write_json", full)
+        with pytest.raises(OSError, match="No space left"):
+            merge(bert_folder, trained, 0.5, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+    assert merge(bert_folder, trained, 0.5, tmp_path / "m")["dimension"] == 32
 
 
 def test_different_prompts_are_noted(tmp_path, bert_folder, trained, capsys):
