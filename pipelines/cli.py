@@ -24,7 +24,6 @@ from cotbert_core.errors import UserError, did_you_mean
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 from pipelines.commands import COMMANDS, Command
-from pipelines.commands.examples import EXAMPLES
 from pipelines.options.completion import SHELLS, completion_script
 from pipelines.options.declare import build
 from pipelines.options.parser import add_arguments
@@ -189,7 +188,7 @@ def build_parser() -> argparse.ArgumentParser:
             name,
             help=command.help,
             description=f"{command.help[0].upper()}{command.help[1:]}.",
-            epilog=f"example:\n  {EXAMPLES[name]}",
+            epilog=f"example:\n  {command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=False,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,13 @@ def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
     build(COMMANDS[command].options, {"parse": None, **vars(parsed(words[1:]))})
     if "--" in words:
         parsed(words[words.index("--") + 1 :])
+
+
+def test_the_page_of_commands_names_each_of_them():
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = "\n".join(re.findall(r"^\| (.*?) \| ", page, re.MULTILINE))
+    named = re.findall(r"`(?:cotbert )?([a-z-]+)", rows)
+    assert set(named) == set(COMMANDS)
 
 
 def test_an_empty_text_is_taken_where_the_help_explains_it():
