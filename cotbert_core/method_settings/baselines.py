@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from cotbert_core.choices import Pooling
 from cotbert_core.method_settings.bases import (
     ONE_TEMPLATE,
     AnyMethodSettings,
@@ -99,7 +100,7 @@ class ConSertSettings(BareSettings):
     name: Literal["consert"] = "consert"
     temperature: float = Field(0.1, gt=0)
     """The temperature, which divides the cosine."""
-    readout: Literal["cls", "mean"] = "mean"
+    readout: Pooling = "mean"
     shuffle: bool = True
     """Whether the tokens of the first view change places."""
     cutoff: float = Field(0.2, ge=0, lt=1)
@@ -265,7 +266,7 @@ class TsdaeSettings(AnyMethodSettings):
     """The settings of TSDAE (Wang et al., 2021), trained with sentence-transformers' loss."""
 
     name: Literal["tsdae"] = "tsdae"
-    readout: Literal["cls", "mean"] = "cls"
+    readout: Pooling = "cls"
     deletion: float = Field(0.6, ge=0, lt=1)
     """The share of a sentence's tokens that is deleted before it is encoded."""
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from cotbert_core.choices import Denoise as Denoise
+from cotbert_core.choices import Pooling
 
 PadPositions = Literal["aligned", "released"]
 HeadName = Literal["tanh", "transform"]
@@ -137,7 +138,7 @@ class PositiveSettings(ContrastiveSettings):
 class BareSettings(ContrastiveSettings):
     """Base of the settings of contrastive methods that read sentences without a template."""
 
-    readout: Literal["cls", "mean"] = "cls"
+    readout: Pooling = "cls"
 
 
 class PromptedSettings(ContrastiveSettings):

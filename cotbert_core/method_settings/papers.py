@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from cotbert_core.choices import Readout
 from cotbert_core.method_settings.bases import (
     ONE_TEMPLATE,
     Denoise,
@@ -107,7 +108,7 @@ class DenoSentSettings(PositiveSettings):
     target: Literal["augmented", "original"] = "augmented"
     """The text that the decoder rebuilds. augmented: x+ from noisy x+ (released code), or x from
     noisy x if a row has no x+. original: x from noisy x."""
-    readout: Literal["mask", "cls", "mean"] = "mask"
+    readout: Readout = "mask"
     projected: bool = True
     """Whether the contrastive loss uses the vectors after the projection (released code)."""
     inference: Literal["whole", "released"] = "whole"

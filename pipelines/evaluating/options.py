@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cotbert_core.choices import Denoise
-from cotbert_core.choices import Readout as Pooling
+from cotbert_core import choices
 from pipelines.cleaning.options import CLEAN
 from pipelines.options import shared
 from pipelines.options.checks import only_with
 from pipelines.options.declare import MODEL, SCORES, Option
 
-Readout = Literal[Pooling, "last", "first-last", "static", "top-tokens"]
+Readout = Literal[choices.Readout, "last", "first-last", "static", "top-tokens"]
 MODELS = Option(
     f"open this model: {shared.MODEL_NAMES}, read in its own way, or with ,template=TEMPLATE or "
     ",readout=READOUT after it",
@@ -105,7 +104,7 @@ class EvaluateOptions:
         unit="tokens",
         default="200 tokens",
     ).field(None)
-    denoise: Denoise | None = replace(
+    denoise: choices.Denoise | None = replace(
         shared.DENOISE, default="the model's own, none with --readout top-tokens"
     ).field(None)
     whiten: str | None = Option(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cotbert_core.choices import EmptyTemplate
 from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.checks import at_least, only_with
@@ -37,7 +38,7 @@ class TokensOptions:
     top: int = Option(
         "show this many tokens for each sentence", "N", group=OUTPUT, unit="tokens"
     ).field(5)
-    denoise: Literal["position", "pad"] = shared.DENOISE.field("position")
+    denoise: EmptyTemplate = shared.DENOISE.field("position")
 
 
 @dataclass(frozen=True)

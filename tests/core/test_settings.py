@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from cotbert_core.choices import Readout
+from cotbert_core.choices import Pooling, Readout
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.template_denoising import DENOISERS
@@ -208,6 +208,8 @@ def test_choices_and_dictionaries_hold_the_same_names():
     assert {*DENOISERS, "none"} == set(get_args(Denoise))
     assert set(HEADS) == set(get_args(HeadName))
     assert set(READOUTS) == set(get_args(Readout))
+    fields = [kind.model_fields.get("readout") for kind in METHOD_SETTINGS.values()]
+    assert {one.annotation for one in fields if one} == {Readout, Pooling}
 
 
 def test_what_methods_need_follows_their_settings():
