@@ -23,6 +23,7 @@ from cotbert_core.encoder.locations import (
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.recording.store import (
+    as_default,
     connect,
     file_timeout,
     not_admitted,
@@ -113,7 +114,7 @@ def _download(address: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     uri = tracking_uri()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="download-") as scratch:
-        with file_timeout():
+        with as_default(), file_timeout():
             found = download_artifacts(
                 artifact_uri=address, dst_path=scratch, tracking_uri=uri, registry_uri=uri
             )

@@ -18,7 +18,7 @@ from typing import Any
 from cotbert_core.errors import UserError, require_packages
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric
 from pipelines.recording.metric_names import model_name
-from pipelines.recording.store import connect, file_timeout, reason, shown_uri
+from pipelines.recording.store import as_default, connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 
@@ -101,9 +101,10 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    version = client.create_model_version(
-        name, f"models:/{model.model_id}", run_id, tags=tags, model_id=model.model_id
-    )
+    with as_default():
+        version = client.create_model_version(
+            name, f"models:/{model.model_id}", run_id, tags=tags, model_id=model.model_id
+        )
     return str(version.version)
 
 

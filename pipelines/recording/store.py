@@ -16,6 +16,7 @@ from cotbert_core.imports import first_import
 from cotbert_core.messages.redaction import redact
 from pipelines.storage.paths import absolute_store
 
+ADDRESS = "MLFLOW_TRACKING_URI"
 # MLflow's environment variables, set unless the user has set them. A call times out after 10 s: a
 # job must not wait for a hanging server, and the record is sent later. A server that receives a
 # file may first copy it to a bucket, so it gets more time. MLflow must not retry calls, since it
@@ -44,7 +45,7 @@ def tracking_uri() -> str:
 
     The path is absolute, since workers have different current folders.
     """
-    return absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE)
+    return absolute_store(os.environ.get(ADDRESS) or OWN_STORE)
 
 
 def shown_uri() -> str:
@@ -134,6 +135,24 @@ def file_timeout() -> Iterator[None]:
         yield
     finally:
         os.environ[TIMEOUT] = previous
+
+
+@contextmanager
+def as_default() -> Iterator[None]:
+    """Make the store MLflow's default one in the block, which registers or downloads a model.
+
+    MLflow looks up models:/ addresses in its default store, whatever store it was given, and that
+    is ./mlruns if an older MLflow has made one in the current folder.
+    """
+    previous = os.environ.get(ADDRESS)
+    os.environ[ADDRESS] = tracking_uri()
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[ADDRESS]
+        else:
+            os.environ[ADDRESS] = previous
 
 
 def reason(error: BaseException) -> str:
