@@ -22,11 +22,11 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import attention_mask, hidden_at
 from cotbert_core.encoder.length_batches import length_batches
 from cotbert_core.encoder.mlm import load_mlm_head
-from cotbert_core.errors import UserError
 from cotbert_core.losses import info_nce
 from cotbert_core.method_settings.baselines import DiffCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import View, mean_cosine, train_budget
+from cotbert_core.methods.frozen_encoders import of_setting, require_tokenizer
 from cotbert_core.methods.mlm import HEAD_TOKENS
 from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
@@ -47,13 +47,9 @@ class DiffCse(WithoutTemplate):
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        name = self.method.generator or backbone.name
-        generator = load_backbone(name)
-        if generator.tokenizer.hash != backbone.tokenizer.hash:
-            raise UserError(
-                f"generator {name!r} has another tokenizer than encoder {backbone.name!r}, whose "
-                "tokens it replaces: give one with the same vocabulary"
-            )
+        with of_setting("generator"):
+            generator = load_backbone(self.method.generator or backbone.name)
+            require_tokenizer(generator, backbone)
         # In a tuple, which keeps the weights out of the checkpoints.
         self.generator = (generator, load_mlm_head(generator))
         tokens = len(backbone.tokenizer.hf)

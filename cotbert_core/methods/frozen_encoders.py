@@ -5,6 +5,9 @@ Letters: b rows of this worker, B rows of the global batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -18,15 +21,30 @@ from cotbert_core.training.distributed import gather
 from cotbert_core.training.flops import Work, encoder_flops
 
 
-def open_frozen(role: str, name: str, trained: Backbone) -> SentenceEncoder:
-    """Open an encoder for a role, such as teacher; UserError if its tokenizer differs."""
-    encoder = SentenceEncoder.from_pretrained(name)
-    if encoder.backbone.tokenizer.hash != trained.tokenizer.hash:
-        raise UserError(
-            f"{role} {name!r} has another tokenizer than encoder {trained.name!r}: a {role} "
-            "reads the token ids of the corpus; give one with the same vocabulary"
-        )
+def open_frozen(setting: str, name: str, trained: Backbone) -> SentenceEncoder:
+    """Open the encoder that a setting of the method names; UserError if its tokenizer differs."""
+    with of_setting(setting):
+        encoder = SentenceEncoder.from_pretrained(name)
+        require_tokenizer(encoder.backbone, trained)
     return encoder
+
+
+@contextmanager
+def of_setting(setting: str) -> Iterator[None]:
+    """Name the method's setting in a UserError about the encoder that is opened in the block."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"method.{setting}: {error}") from None
+
+
+def require_tokenizer(encoder: Backbone, trained: Backbone) -> None:
+    """Raise UserError if an encoder cannot read the token ids of the corpus."""
+    if encoder.tokenizer.hash != trained.tokenizer.hash:
+        raise UserError(
+            f"encoder {encoder.name!r} has another tokenizer than encoder {trained.name!r}, whose "
+            "token ids it reads: give one with the same vocabulary"
+        )
 
 
 @torch.no_grad()

@@ -44,9 +44,11 @@ class RankCse(WithoutTemplate):
                 "method.teacher is null and method rankcse learns from a teacher: give --set "
                 "method.teacher=ENCODER, for example the model/ of a run of simcse-base"
             )
-        names = [self.method.teacher, self.method.second_teacher]
+        names = {"teacher": self.method.teacher, "second_teacher": self.method.second_teacher}
         self.teachers = tuple(
-            open_frozen("teacher", name, backbone) for name in names if name is not None
+            open_frozen(setting, name, backbone)
+            for setting, name in names.items()
+            if name is not None
         )
 
     def forward(self, batch: Batch) -> MethodOutput:

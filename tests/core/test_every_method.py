@@ -249,13 +249,12 @@ def test_further_encoders_stay_as_they_are(start, headed, name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_further_encoder_of_another_vocabulary_is_refused(start, roberta_folder, name):
+def test_a_further_encoder_that_cannot_be_used_is_refused(start, roberta_folder, name):
     (setting,) = OTHERS[name]("")
-    role = setting.removeprefix("method.")
-    with pytest.raises(
-        UserError, match=rf"{role} .* another tokenizer than encoder .* the same vocabulary"
-    ):
-        start(name, **{setting: roberta_folder})
+    rule = "another tokenizer than encoder .* the same vocabulary"
+    for other, why in ((roberta_folder, rule), ("./none", "does not exist")):
+        with pytest.raises(UserError, match=rf"{setting}: encoder .*'{other}' .*{why}"):
+            start(name, **{setting: other})
 
 
 @pytest.mark.parametrize("name", ["arccse", "diffcse", "mlm", "sncse"])
