@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -16,6 +17,8 @@ from cotbert_core.errors import UserError
 # longer than its folder's, which is 2 or 3 longer than the private folder's.
 LONGEST_FOLDER = 38
 PREFIX, RANDOM = "cotbert-", 8  # tempfile adds that many characters
+# Bytes. A Ray of two workers writes 0.1 to 0.4 MB in a short job.
+LEAST_FREE = 1 << 20
 # A file in each private folder that its job has locked.
 OWNER = "owner"
 
@@ -38,11 +41,14 @@ def ray_folder(name: str) -> Path:
 def private_folder() -> Iterator[Path]:
     """Make a folder that other users cannot open, and remove it after the block.
 
-    The folders of this user's jobs that were killed are removed first.
+    The folders of this user's jobs that were killed are removed first. Raises OSError if the disk
+    is full: Ray's workers cannot start without their logs, and Ray starts new ones without end.
     """
     parent = ray_folder(PREFIX + "x" * RANDOM).parent
     parent.mkdir(parents=True, exist_ok=True)
     _remove_left(parent)
+    if shutil.disk_usage(parent).free < LEAST_FREE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(parent))
     # Ray's last processes may still write there.
     with (
         tempfile.TemporaryDirectory(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_disk import mounted
 
 from cotbert_core.errors import UserError
 from pipelines.runtime import ray_folders
@@ -59,3 +60,14 @@ def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", long)
     with pytest.raises(UserError, match=f"RAY_TMPDIR is '{long}', too long .* at most 21 char"):
         ray_folders.ray_folder("cotbert-01234567")
+
+
+def test_a_folder_on_a_full_disk_is_not_made(tmp_path, monkeypatch):
+    """Ray would start new workers without end."""
+    monkeypatch.setattr(ray_folders, "LONGEST_FOLDER", 200)
+    with mounted(tmp_path / "small", "64k") as place:
+        monkeypatch.setenv("RAY_TMPDIR", str(place))
+        with pytest.raises(OSError, match="No space left") as error, ray_folders.private_folder():
+            pass
+        assert error.value.filename == str(place)
+        assert not [*place.iterdir()]
