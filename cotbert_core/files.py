@@ -16,7 +16,8 @@ from cotbert_core.messages.full_disk import keep_deleted
 
 # No configuration or manifest is larger; as Python objects JSON takes up to 25 times as much.
 MOST_JSON_BYTES = 64 << 20
-# The only folder in PATH.partial while `atomic_folder` writes it, by which it knows its own.
+# The only folder in PATH.partial while `atomic_folder` writes it, by which it knows its own; beside
+# it is only what an `atomic_folder` of it writes.
 UNFINISHED = "unfinished-folder"
 
 
@@ -81,7 +82,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def _remove_unfinished(partial: Path) -> None:
     """Remove what an interrupted `atomic_folder` left; UserError for anything else."""
-    ours = partial.is_dir() and all(inside.name == UNFINISHED for inside in partial.iterdir())
+    own = (UNFINISHED, f"{UNFINISHED}.partial")
+    ours = partial.is_dir() and all(inside.name in own for inside in partial.iterdir())
     if partial.exists() and not ours:
         raise UserError(
             f"{str(partial)!r} holds the work of another command or your own files, and a folder "

@@ -130,14 +130,17 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "killed.partial" / UNFINISHED).mkdir(parents=True)
     (tmp_path / "killed.partial" / UNFINISHED / "half").write_text("1")
+    # Of a job that was killed while it saved an encoder into such a folder.
+    (tmp_path / "nested.partial" / f"{UNFINISHED}.partial" / UNFINISHED).mkdir(parents=True)
+    (tmp_path / "nested.partial" / UNFINISHED).mkdir()
     (tmp_path / "deep" / "new.partial").mkdir(parents=True)
-    for name in ("deep/new", "empty", "killed"):
+    for name in ("deep/new", "empty", "killed", "nested"):
         with atomic_folder(tmp_path / name) as folder:
             assert list(folder.iterdir()) == []
             (folder / "a").write_text("1")
             assert not (tmp_path / name / "a").exists()
         assert [p.name for p in (tmp_path / name).iterdir()] == ["a"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "empty", "killed"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "empty", "killed", "nested"]
 
 
 @pytest.mark.parametrize("exists", [True, False])
