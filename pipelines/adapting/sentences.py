@@ -186,8 +186,8 @@ def _gap(row: Mapping[str, Any], digits: int) -> str:
     """Return a difference with its interval, and whether it may be chance."""
     if row["low"] is None:
         return f"{row['difference']:+.{digits}f} (of {TOO_FEW} for an interval): this may be chance"
-    if row["low"] == row["high"] == 0:
-        return "no difference"
     gap, low, high = (f"{row[key]:+.{digits}f}" for key in ("difference", "low", "high"))
+    if row["difference"] == 0:
+        return f"no difference (95 % interval {low} to {high})"
     chance = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
     return f"{gap} (95 % interval {low} to {high}){chance}"

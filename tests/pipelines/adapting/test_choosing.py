@@ -264,12 +264,12 @@ def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
     assert gap in only
     made = result(UNTOUCHED, winner="merged")
     made["models"]["merged"] = made["models"][UNTOUCHED]
-    made["differences"]["merged"] = {"held-out": compared(51.0, 51.0, 0.0, 0.0, 0.0)}
+    made["differences"]["merged"] = {"held-out": compared(51.0, 51.0, 0.0, -0.7, 0.7)}
     equal = sentences(made)[0]
     assert equal.startswith(
         "The average of the best candidate's weights and the untouched ones was"
     )
-    assert ": no difference. So model/ is the untouched encoder." in equal
+    assert ": no difference (95 % interval -0.7 to +0.7). So model/ is the untouched" in equal
 
 
 def test_the_weights_of_keywords_are_those_of_the_encoder_which_is_handed_back():
