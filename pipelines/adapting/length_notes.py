@@ -59,5 +59,6 @@ def _of_documents(corpus: Corpus, encoder: str) -> list[str]:
     return [
         f"{long:,} of {len(targets):,} held-out documents have more than the {limit} tokens that "
         "the encoder reads, and their ends are found by passages alone (`cotbert embed --passages "
-        "60`): smaller documents, such as --documents paragraph, are learnt and found better"
+        "60`): smaller documents, such as --documents paragraph (of txt, md and rst files), are "
+        "learnt and found better"
     ]

@@ -42,6 +42,7 @@ def test_documents_that_the_encoder_reads_in_part_are_counted(notes):
     assert found is not None
     assert 0 < int(found[1]) <= 4
     assert found[2] == "128"
+    assert "--documents paragraph (of txt, md and rst files)" in note
 
 
 def test_short_documents_need_no_note(notes):
