@@ -47,6 +47,7 @@ _WORDS = {
     "corpus_digest": "the corpus",
     "dev_digest": "the dev pairs or labels",
     ENCODER_DIGEST: "the encoder's files",
+    "chosen": "the candidates",
 }
 # A setting on which only the speed of a job depends, so that it may change when the job continues.
 CORES = "cpus_per_worker"

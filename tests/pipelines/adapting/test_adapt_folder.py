@@ -92,6 +92,9 @@ def test_a_refused_continuation_keeps_the_work_of_the_killed_one(tmp_path, optio
     shard = shard_of(tmp_path / "out", options)
     with pytest.raises(UserError, match="too few documents"):
         job.adapt(options, tmp_path / "out")
+    others = replace(options, candidates=(), without=("simcse",))
+    with pytest.raises(UserError, match=r"started with other settings \(the candidates\): give"):
+        job.adapt(others, tmp_path / "out")
     assert shard.is_file()
 
 
