@@ -98,8 +98,8 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     if delimiter and (other := other_delimiter(delimiter, found, missing[0])):
         raise UserError(
             f"{name!r} is not separated by {NAMES.get(delimiter, repr(delimiter))} but by "
-            f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r} (an option of prepare, "
-            "embed, adapt, the training commands and evaluate --labelled)"
+            f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r} or, to a command "
+            "without that option, a converted file"
         )
     _check_writing(name, missing[0], found)
     there = f"it has {', '.join(found) or 'none'}"

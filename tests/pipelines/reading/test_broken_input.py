@@ -139,7 +139,8 @@ TOLD = {
     "a zip archive": ("a.txt", as_zip(), "is a zip archive or an office document, not text"),
     "a PDF": ("a.txt", b"%PDF-1.7\n...", "is PDF, not text: unpack it or save it as text first"),
     "semicolons": ("a.csv", b"id;text;score\n1;Two dogs;3,5\n",
-                   "is not separated by commas but by semicolons: give --delimiter ';'"),
+                   "is not separated by commas but by semicolons: give --delimiter ';' or, to a "
+                   "command without that option, a converted file"),
     "tabs in a csv": ("a.csv", b"id\ttext\n1\tTwo dogs\n", "not separated by commas but by tabs"),
     "commas in a tsv": ("a.tsv", b"id,text\n1,Two dogs\n", "not separated by tabs but by commas"),
 }  # fmt: skip
