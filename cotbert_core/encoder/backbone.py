@@ -6,6 +6,7 @@ pooler is kept, because saved folders contain it, but it is never trained.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -230,11 +231,11 @@ def most_tokens(name: str) -> int | None:
         return None
 
 
-def check_max_length(max_length: int, encoder: str) -> None:
+def check_max_length(max_length: int, encoder: str, tokenizer: SentenceTokenizer) -> None:
     """Raise UserError if a row of the encoder cannot hold a sentence of `max_length` tokens."""
-    most = most_tokens(encoder)
-    if most is not None and max_length > most:
+    most = (most_tokens(encoder) or math.inf) - tokenizer.hf.num_special_tokens_to_add()
+    if max_length > most:
         raise UserError(
-            f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens: "
-            f"give {most} or fewer, and leave space for a template"
+            f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens "
+            f"besides special ones: give {most} or fewer, and leave space for a template"
         )

@@ -90,7 +90,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
     excluded = read_exclusion(options.exclude, options.delimiter, plan.encoding)
     tokenizer = load_tokenizer(options.encoder)
-    check_max_length(options.max_length, options.encoder)
+    check_max_length(options.max_length, options.encoder, tokenizer)
     bounds, early, hold_out = options.clean, None, options.hold_out is not None
     near = options.near_duplicates
     chooses = options.documents or hold_out or options.sample or near is not None

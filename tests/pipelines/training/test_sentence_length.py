@@ -129,12 +129,12 @@ def test_a_length_that_the_trained_encoder_will_not_read_is_said(
 
 
 @pytest.mark.usefixtures("without_ray")
-@pytest.mark.parametrize(("length", "status"), [(129, 2), (128, 0)])
+@pytest.mark.parametrize(("length", "status"), [(127, 2), (126, 0)])
 def test_prepare_refuses_more_than_the_encoder_takes(tmp_path, bert_folder, capsys, length, status):
     (tmp_path / "a.txt").write_text("A man\n")
     words = ["prepare", "--input", str(tmp_path / "a.txt"), "--encoder", bert_folder]
     assert main([*words, "--max-length", str(length), "--output", str(tmp_path / "out")]) == status
-    message = f"max_length is {length} and encoder '{bert_folder}' takes at most 128 tokens"
+    message = f"max_length is {length} and encoder '{bert_folder}' takes at most 126 tokens"
     assert (message in capsys.readouterr().err) == (status == 2)
     assert (tmp_path / "out").exists() == (status == 0)
 
