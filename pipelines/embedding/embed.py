@@ -105,7 +105,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping
         raise UserError(
             f"none of {ledger.counts['read']} rows can be embedded "
-            f"({reasons_of(ledger.skipped)}): give input with text"
+            f"({reasons_of(ledger.skipped)}): give other input or options"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
     update = None

@@ -179,5 +179,5 @@ def _require_rows(left: int, counts: Counter[str]) -> None:
     if not left:
         reasons = reasons_of(with_prefix(counts, DROPPED))
         raise UserError(
-            f"nothing is left of {counts['read']} rows ({reasons}): give input with text"
+            f"nothing is left of {counts['read']} rows ({reasons}): give other input or options"
         )

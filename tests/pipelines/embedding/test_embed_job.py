@@ -189,13 +189,15 @@ def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
         ("a.txt", b"", {}, "none read"),
         ("a.txt", b"\n\xff\n", {}, "1 empty, 1 invalid_utf8"),
         ("a.jsonl", b"", {"limit": 3, "keep": ("n",)}, "none read"),
+        ("a.jsonl", b'{"text": "A man"}\n', {"id_column": "key"}, "1 bad_id"),
     ],
 )
 def test_input_of_nothing_is_refused_and_nothing_left(
     tmp_path, job, name, content, options, reasons
 ):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"none of \d rows can be embedded \({reasons}\)"):
+    message = rf"none of \d rows can be embedded \({reasons}\): give other input or options"
+    with pytest.raises(UserError, match=message):
         job("out", name, **options)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -127,7 +127,7 @@ def test_input_without_a_row_of_text_is_refused_as_such(tmp_path, made):
     """Not as too few sentences to hold any out, which more text of this kind would not mend."""
     path = tmp_path / "vectors.jsonl"
     path.write_text('{"text": [0.5, -0.25, 0.125]}\n' * 50)
-    with pytest.raises(UserError, match=r"nothing is left of 50 rows \(50 not_text\): give input"):
+    with pytest.raises(UserError, match=r"nothing is left of 50 rows \(50 not_text\): give other"):
         made(path, hold_out=1000, hold_out_fewer=True)
 
 
