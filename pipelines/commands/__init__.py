@@ -44,7 +44,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "quickstart": Command(
         quickstart.Quickstart,
-        "adapt an encoder to the docstrings of installed packages, and embed the held-out ones",
+        "adapt an encoder to the docstrings of installed packages, and search the held-out ones",
         "cotbert quickstart --output runs/first",
     ),
     "adapt": Command(
