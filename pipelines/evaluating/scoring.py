@@ -99,10 +99,10 @@ class Scored:
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
             self.resampled[name] = resampled
-            if len(tasks) == 1 and tasks[0] in self.groups:
-                self.groups[name] = self.groups[tasks[0]]
-            # No groups: the shares of several tasks are hardly all 0 or all 100 %.
-            ends = _ends(resampled, self.groups.get(name, None if name == AVERAGE else 0))
+            if all(task in self.groups for task in tasks):
+                # What the smallest task leaves open counts for its part of the average.
+                self.groups[name] = len(tasks) * min(self.groups[task] for task in tasks)
+            ends = _ends(resampled, self.groups.get(name))
             self.entries |= {f"{name}_{end}": value for end, value in ends.items()}
 
 

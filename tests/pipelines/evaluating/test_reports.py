@@ -133,14 +133,19 @@ def test_an_interval_of_a_difference_ends_where_scores_do():
     assert (entry["low"], entry["high"], entry["p"]) == (pytest.approx(8.15, 0.01), 100.0, 1 / 32)
 
 
-def test_the_average_of_one_task_has_its_interval():
-    """Also if all of its answers are right, which a few answers do not make certain."""
+def test_an_average_of_right_answers_alone_is_not_certain():
+    """Of one task it has the task's interval; of two, one of which is far larger, half of that."""
     perfect = Scored()
-    perfect.add("CR", {"accuracy": 100.0}, resampled_mean(np.ones(20), 100), 20)
-    perfect.add_average(TRANSFER_AVERAGE, ["CR"])
-    low, high = (perfect.entries[f"{TRANSFER_AVERAGE}_{end}"] for end in ("low", "high"))
-    assert (low, high) == (perfect.entries["CR"]["low"], 100.0)
-    assert 80 < low < 90
+    for task, count in (("CR", 20), ("MR", 2000)):
+        perfect.add(task, {"accuracy": 100.0}, resampled_mean(np.ones(count), 100), count)
+    for tasks in (["CR"], ["CR", "MR"]):
+        perfect.add_average(TRANSFER_AVERAGE, tasks)
+        open_ = 100 - perfect.entries["CR"]["low"]
+        low, high = (perfect.entries[f"{TRANSFER_AVERAGE}_{end}"] for end in ("low", "high"))
+        assert (low, high) == (pytest.approx(100 - open_ / len(tasks), abs=0.5), 100.0)
+        entry = differences(perfect, perfect)[TRANSFER_AVERAGE]
+        assert [-entry["low"], entry["high"]] == pytest.approx([100 - low] * 2)
+    assert 15 < open_ < 20
 
 
 def test_equal_answers_to_a_few_texts_do_not_make_models_equal():
