@@ -49,17 +49,14 @@ def _fault(space: Space) -> str | None:
         return "it has no settings and no variants; give one of them"
     if VARIANT in space.settings:
         return f"{VARIANT!r} is not a setting; put settings that change together under variants"
-    finite = size(space) is not None
     for setting, axis in space.settings.items():
         if not (isinstance(axis, Axis) and axis.is_valid):
             return (
                 f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
             )
-        # Beside a range, a value that a choice has twice is sampled twice as often.
-        values = axis.values if isinstance(axis, Choice) and (axis.grid or finite) else ()
-        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
-            return f"the values of {setting} hold {twice[0]!r} twice; give each value once"
+    if repeated_value := _repeated_value(space):
+        return repeated_value
     variants: Mapping[str, Any] = space.variants
     for name, variant in variants.items():
         if not isinstance(variant, Mapping):
@@ -67,6 +64,19 @@ def _fault(space: Space) -> str | None:
         repeated = sorted(space.settings.keys() & variant.keys())
         if repeated:
             return f"{repeated[0]} is in settings and in variant {name}; keep it in one of them"
+    return None
+
+
+def _repeated_value(space: Space) -> str | None:
+    """Return which setting has a value twice, so that the same trial would run twice.
+
+    In a choice beside a range the value is only sampled twice as often.
+    """
+    finite = size(space) is not None
+    for setting, axis in space.settings.items():
+        values = axis.values if isinstance(axis, Choice) and (axis.grid or finite) else ()
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+            return f"the values of {setting} hold {twice[0]!r} twice; give each value once"
     return None
 
 

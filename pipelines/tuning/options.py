@@ -58,7 +58,8 @@ class TuneOptions:
         "N",
         group=SEARCH,
         unit="trials",
-        default="all of a grid; at most 12 of optuna, and at least 12 of a space with ranges",
+        default="all of a grid; 12 of a space with ranges, or more if its grids have more points; "
+        "12 of optuna, or all of a smaller space",
     ).field(None)
     seeds: tuple[int, ...] | None = shared.SEEDS.field(None)
     draw_seed: int = Option(
