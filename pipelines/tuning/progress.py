@@ -54,9 +54,11 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         name = trial.config[TRIAL]
         if DEV_SCORE not in result or STEP not in result:
             return
-        score = float(result[DEV_SCORE])
-        self._checked(name, int(result[STEP]), score)
-        say(f"{self._head()}  {name} step {result[STEP]}/{self._steps(name)} dev {score:.2f}")
+        step, score = int(result[STEP]), float(result[DEV_SCORE])
+        if step < self._at.get(name, 0):  # repeated, since it failed without a checkpoint
+            self._before -= self._at[name] / self._steps(name)
+        self._checked(name, step, score)
+        say(f"{self._head()}  {name} step {step}/{self._steps(name)} dev {score:.2f}")
         if time.monotonic() - self._shown > TABLE_SECONDS:
             self._table()
 

@@ -67,11 +67,12 @@ def test_without_stopping_every_trial_counts_whole(tmp_path, monkeypatch):
             assert sweep.left() == 3 * STEPS - sweep.clock
 
 
-def test_a_continued_trial_counts_from_where_it_was(tmp_path, monkeypatch):
+@pytest.mark.parametrize("begin", [60, 0])
+def test_a_continued_or_repeated_trial_counts_from_where_it_began(tmp_path, monkeypatch, begin):
     leave_trial(tmp_path, "0000", {0: 1.0, 60: 50.0}, "unfinished")
     sweep = Sweep(tmp_path, monkeypatch, 2)
-    next(sweep.train("0000", STEPS, begin=60))
-    assert sweep.left() == 15 + STEPS
+    for _ in sweep.train("0000", STEPS, begin):
+        assert sweep.left() == 2 * STEPS - begin - sweep.clock
 
 
 def test_the_best_score_is_a_number_after_training(tmp_path, monkeypatch, capsys):
