@@ -40,6 +40,8 @@ def disk_full(error: BaseException, options: object) -> str | None:
     now = "now"
     if deleted is not None and place == _existing(deleted):  # perhaps all of the disk is free
         now += " that what was half written is deleted, and more is needed"
+    elif not _is_full(usage):  # of a worker's error only the text may be left
+        now += ", and more is needed"
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free {now}; "
@@ -83,9 +85,12 @@ def _fullest(output: Path | None, deleted: Path | None) -> Path:
     places = [output] if output else []
     places += [Path.cwd(), Path(tempfile.gettempdir()), cache_folder()]
     place = min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
-    usage = shutil.disk_usage(place)
-    is_full = usage.free < LITTLE * usage.total
+    is_full = _is_full(shutil.disk_usage(place))
     return place if is_full or deleted is None else _existing(deleted)
+
+
+def _is_full(usage: Any) -> bool:
+    return bool(usage.free < LITTLE * usage.total)
 
 
 def _existing(path: Path) -> Path:

@@ -32,7 +32,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 SENTENCE = re.compile(
     r"no space left on the disk of '(?P<place>[^']+)' \((?P<system>[^)]+)\): "
     r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now"
-    r"( that what was half written is deleted, and more is needed)?; free some space there, "
+    r"( that what was half written is deleted)?(, and more is needed)?; free some space there, "
     r"then (?P<next>.+)"
 )
 
@@ -113,6 +113,11 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
         assert found["place"].startswith(str(disk))
         assert found["system"] == f"tmpfs at {disk}" == file_system(disk)
         assert "of 1.0 MiB are free" in found[0]
+    with (disk / "others").open("wb") as others:
+        os.posix_fallocate(others.fileno(), 0, 1 << 20)
+    found = disk_full(FULL, Namespace(output=output)) or ""
+    assert "0 bytes of 1.0 MiB are free now; free some space there" in found
+    (disk / "others").unlink()
     (disk / "out.partial").mkdir()
     assert "give the same command again to continue" in (
         disk_full(FULL, Namespace(output=output)) or ""
