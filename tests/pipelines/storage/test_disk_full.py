@@ -112,11 +112,11 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
         found = SENTENCE.fullmatch(disk_full(error, arguments) or "")
         assert found["place"].startswith(str(disk))
         assert found["system"] == f"tmpfs at {disk}" == file_system(disk)
-        assert "of 1.0 MiB are free" in found[0]
+        assert "1.0 MiB of 1.0 MiB are free now, and more is needed; free" in found[0]
     with (disk / "others").open("wb") as others:
         os.posix_fallocate(others.fileno(), 0, 1 << 20)
     found = disk_full(FULL, Namespace(output=output)) or ""
-    assert "0 bytes of 1.0 MiB are free now; free some space there" in found
+    assert "0 bytes of 1.0 MiB are free now; free" in found
     (disk / "others").unlink()
     (disk / "out.partial").mkdir()
     assert "give the same command again to continue" in (
