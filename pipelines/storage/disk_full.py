@@ -37,10 +37,10 @@ def disk_full(error: BaseException, options: object) -> str | None:
     deleted = next(filter(None, map(kept_deleted, chain(error))), None)
     place = _existing(Path(named[0])) if named else _fullest(output, deleted)
     usage = shutil.disk_usage(place)
-    now = "now"
-    if deleted is not None and place == _existing(deleted):  # perhaps all of the disk is free
-        now += " that what was half written is deleted, and more is needed"
-    elif not _is_full(usage):  # of a worker's error only the text may be left
+    was_deleted = deleted is not None and place == _existing(deleted)
+    now = "now that what was half written is deleted" if was_deleted else "now"
+    # Perhaps all of the disk is free. Of a worker's error only the text may be left.
+    if was_deleted or not _is_full(usage):
         now += ", and more is needed"
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
