@@ -19,7 +19,8 @@ def sudden_end_reported() -> Iterator[None]:
     """Let another process print ENDED to standard error if this one ends during the block.
 
     Up to 60 s after the end of its raylet or GCS, Ray's C++ code calls _exit(1) in the driver,
-    which skips all code of this process that could say so.
+    which skips all code of this process that could say so. With a shorter time (10 s were tried)
+    it would also do so in a job whose terminal was closed, before the job has heard the SIGHUP.
     """
     words = ["sh", "-c", _SCRIPT, ENDED]
     # In a session of its own: Ctrl-C and a closed terminal do not end it.
