@@ -79,7 +79,7 @@ def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
 @pytest.mark.parametrize(
     ("asked", "fault"),
     [
-        ({"readout": "median"}, "unknown readout 'median': choose one of cls, mask, "),
+        ({"readout": "median"}, "unknown readout 'median': choose one of cls, mask, mean"),
         ({"readout": "mask"}, "readout is 'mask' and there is no template: give a template too"),
         ({"template": TEMPLATE, "denoise": "pads"}, "unknown denoising mode 'pads': choose one of"),
         ({"denoise": "position"}, "denoise is 'position' with the mean readout"),

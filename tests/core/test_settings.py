@@ -30,7 +30,7 @@ from cotbert_core.training.batches import COLUMNS
 
 # Flat changes of valid settings and what the fault must say.
 FAULTS = {
-    "method.denoise": ("pads", "method.denoise is 'pads': input should be 'none', 'position'"),
+    "method.denoise": ("pads", "method.denoise is 'pads': input should be 'none', 'position' or"),
     "method.name": ("simcs", "method.name is 'simcs': give one of cot-bert, promptbert,"),
     "optimizer.clip": (0.0, "optimizer.clip is 0.0: input should be greater than 0"),
     "optimizer.learning_rate": (inf, "learning_rate is inf: input should be a finite number"),

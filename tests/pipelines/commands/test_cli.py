@@ -63,7 +63,7 @@ MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
     "recipe mistyped": ("recipes cotbert-base", r"\(did you mean cot-bert-base\?\)"),
     "setting mistyped": (f"{TRAIN} --set sede=1", r"'sede' is unknown: .*\(did you mean seed\?\)"),
-    "space printed": ("spaces nothing", "unknown space 'nothing': choose one of .*temperature, "),
+    "space printed": ("spaces nothing", "unknown space 'nothing': choose one of cot-bert-ablat"),
     "space file": ("spaces bad.yaml", r"space file 'bad\.yaml': it is not valid YAML in line 2"),
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
     "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
