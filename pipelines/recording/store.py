@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,33 +126,33 @@ def _probe_database(uri: str) -> None:
         engine.dispose()
 
 
-@contextmanager
-def file_timeout() -> Iterator[None]:
+def file_timeout() -> AbstractContextManager[None]:
     """Allow more time for each call in the block, which sends files."""
-    previous = os.environ.get(TIMEOUT, CALL_SECONDS)
-    os.environ[TIMEOUT] = FILE_SECONDS if previous == CALL_SECONDS else previous
-    try:
-        yield
-    finally:
-        os.environ[TIMEOUT] = previous
+    seconds = os.environ.get(TIMEOUT, CALL_SECONDS)
+    return _variable(TIMEOUT, FILE_SECONDS if seconds == CALL_SECONDS else seconds)
 
 
-@contextmanager
-def as_default() -> Iterator[None]:
+def as_default() -> AbstractContextManager[None]:
     """Make the store MLflow's default one in the block, which registers or downloads a model.
 
     MLflow looks up models:/ addresses in its default store, whatever store it was given, and that
     is ./mlruns if an older MLflow has made one in the current folder.
     """
-    previous = os.environ.get(ADDRESS)
-    os.environ[ADDRESS] = tracking_uri()
+    return _variable(ADDRESS, tracking_uri())
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable in the block."""
+    previous = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if previous is None:
-            del os.environ[ADDRESS]
+            del os.environ[name]
         else:
-            os.environ[ADDRESS] = previous
+            os.environ[name] = previous
 
 
 def reason(error: BaseException) -> str:
