@@ -143,7 +143,7 @@ def share_interval(values: np.ndarray, groups: int) -> Interval:
 
 
 def _unseen_share(groups: int) -> float:
-    """Return the share x 100 of which this many groups have none in 2.5 % of all samples."""
+    """Return the share x 100 of a kind of group that 2.5 % of samples of this size lack."""
     return 100 - 100 * float(((1 - LEVEL) / 2) ** (1 / groups))
 
 
@@ -170,9 +170,9 @@ def difference(
 def _equal_gaps(gap: float, groups: int, p: float) -> Difference:
     """Return the difference of two models that is the same in all groups, and so in all resamples.
 
-    A few groups say little: those that were not seen may all have the largest gap in the other
-    direction, 100 + |gap| away (see share_interval; p as of a sign test). Without this, 61 % of the
-    intervals of 50 answers, of which none differs, leave out a true difference of 1 %.
+    Groups that were not sampled may differ from it by up to 100 + |gap|. The interval allows for as
+    many of them as `share_interval` does, and p is at least that of a sign test. Without this, 61 %
+    of the intervals from 50 equal answers miss a true difference of 1 %.
     """
     reach = _unseen_share(groups) * (1 + abs(gap) / 100)
     return Difference(gap, gap - reach, gap + reach, max(p, 2.0 ** (1 - groups)))

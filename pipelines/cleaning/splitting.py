@@ -54,8 +54,10 @@ def split(text: str, language: str) -> list[str]:
 
 
 def _segments(line: str, language: str) -> Iterator[str]:
-    """Yield the pieces into which sentencex cuts a line, at most MOST_AT_ONCE characters of which
-    it sees at a time; the last piece of these may continue, so it is cut again with what follows.
+    """Yield the pieces into which sentencex cuts a line.
+
+    It sees at most MOST_AT_ONCE characters at a time. The last piece of these may be incomplete, so
+    it is cut again together with what follows.
     """
     from sentencex import segment
 

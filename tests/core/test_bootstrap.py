@@ -203,8 +203,7 @@ def test_a_few_equal_differences_are_uncertain(documents, gain):
 def test_a_few_equal_answers_do_not_make_a_share_certain(score):
     """The interval is that of scipy's exact test; each group counts once."""
     values, groups = np.full(40, score), np.repeat(np.arange(20), 2)
-    drawn = bootstrap.resampled_mean(values, 200, groups=groups)
-    found = bootstrap.share_interval(drawn, 20)
+    found = bootstrap.share_interval(bootstrap.resampled_mean(values, 200, groups=groups), 20)
     exact = binomtest(int(20 * score), 20).proportion_ci()
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
     few = bootstrap.share_interval(bootstrap.resampled_mean(values[:5], 200), 5)

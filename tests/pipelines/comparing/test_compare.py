@@ -350,7 +350,9 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert "± " in printed.out
     assert untouched["entry"] in printed.out
     *_, row, blank, one, other, _, _ = printed.out.splitlines()
-    assert ([one, other], blank, bool(row)) == (result["verdicts"], "", True)
+    assert [one, other] == result["verdicts"]
+    assert row, "no second blank line"
+    assert not blank
     assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
     for name, message in zip(entries, result["verdicts"], strict=False):
         mean = next(row["dev_mean"] for row in rows if row["entry"] == name)

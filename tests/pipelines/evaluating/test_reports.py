@@ -134,18 +134,18 @@ def test_an_interval_of_a_difference_ends_where_scores_do():
 
 
 def test_an_average_of_right_answers_alone_is_not_certain():
-    """Of one task it has the task's interval; of two, one of which is far larger, half of that."""
+    """One task keeps its interval; a second one, far larger, makes the average's half as wide."""
     perfect = Scored()
     for task, count in (("CR", 20), ("MR", 2000)):
         perfect.add(task, {"accuracy": 100.0}, resampled_mean(np.ones(count), 100), count)
     for tasks in (["CR"], ["CR", "MR"]):
         perfect.add_average(TRANSFER_AVERAGE, tasks)
-        open_ = 100 - perfect.entries["CR"]["low"]
+        width = 100 - perfect.entries["CR"]["low"]
         low, high = (perfect.entries[f"{TRANSFER_AVERAGE}_{end}"] for end in ("low", "high"))
-        assert (low, high) == (pytest.approx(100 - open_ / len(tasks), abs=0.5), 100.0)
+        assert (low, high) == (pytest.approx(100 - width / len(tasks), abs=0.5), 100.0)
         entry = differences(perfect, perfect)[TRANSFER_AVERAGE]
         assert [-entry["low"], entry["high"]] == pytest.approx([100 - low] * 2)
-    assert 15 < open_ < 20
+    assert 15 < width < 20
 
 
 def test_equal_answers_to_a_few_texts_do_not_make_models_equal():
