@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotbert_core.imports import first_import
+from cotbert_core.imports import first_import, skip_last_collection
 
 
 @pytest.fixture
@@ -44,3 +44,16 @@ class TestFirstImport:
         with first_import("no_such_library"):
             pass
         assert not gc.isenabled()
+
+
+@pytest.mark.parametrize("has_triton", [False, True])
+def test_a_last_collection_is_skipped_but_with_triton(
+    has_triton: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    if has_triton:
+        monkeypatch.setitem(sys.modules, "triton", sys)
+    gc.freeze()
+    skip_last_collection()
+    assert (gc.get_freeze_count() == 0) is has_triton
+    gc.unfreeze()
