@@ -34,7 +34,6 @@ from pipelines.recipes import RECIPES
 BATCH, SENTENCES, TEMPERATURE = 64, 4, 0.05
 LOSS_TOLERANCE = 1e-4
 Pairs = tuple[list[str], list[str]]
-# Ours, the peer, and the least ratio wanted.
 FORMATS: Formats = (("bf16", "fp32", 2.0), ("fp32", "fp32", None), ("bf16", "bf16", None))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from benchmarks.harness import DisagreementError, Row, interleave
 from cotbert_core.encoder.backbone import load_tokenizer
@@ -51,19 +52,13 @@ def _row(
     tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
     cleaner = Cleaner(options)
     # The tokenizer too must use one core instead of all.
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    try:
+    with patch.dict(os.environ, TOKENIZERS_PARALLELISM="false"):
         check = _check(cleaner, texts)
         tokenizer(texts[:100], max_length)
         seconds = interleave(
             {"ours": lambda _: cleaner([texts]), "peer": lambda _: tokenizer(texts, max_length)},
             rounds,
         )
-    finally:
-        del os.environ["TOKENIZERS_PARALLELISM"]
-        if before is not None:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
     name = f"clean {SENTENCES} sentences, {kind}"
     return Row(name, what, "fast tokenizer", seconds["ours"], seconds["peer"], target, check)
 

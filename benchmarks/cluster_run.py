@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from safetensors.numpy import load_file
 
-from benchmarks.commands import sets
+from benchmarks.commands import kill_first, sets
 from benchmarks.harness import DisagreementError
 from cluster.nodes import LocalCluster
 from pipelines.recording.metric_names import DEV_SPEARMAN, LOSS
@@ -110,11 +108,6 @@ class ClusterRun:
         logged = MlflowClient().get_metric_history(run_id, "step_seconds")
         return len(logged) - len({metric.step for metric in logged})
 
-    def check_lost(self, every: int) -> None:
-        """Raise DisagreementError if more steps were repeated than lie between checkpoints."""
-        if self.steps_done_again() > every:
-            raise DisagreementError(f"{self.output.name}: {self.steps_done_again()} steps again")
-
 
 def train_processes(cluster: LocalCluster) -> set[int]:
     """Return the processes of Ray Train on the cluster: workers, controllers and helpers."""
@@ -123,11 +116,7 @@ def train_processes(cluster: LocalCluster) -> set[int]:
 
 def kill_one_worker(cluster: LocalCluster) -> bool:
     """Kill a worker; return whether there was one."""
-    for pid in sorted(processes.filter_by_title(processes.find_marked(cluster.mark), WORKER))[:1]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            return True
-    return False
+    return kill_first(processes.filter_by_title(processes.find_marked(cluster.mark), WORKER))
 
 
 def check_equal(output: Path, expected: Path) -> None:

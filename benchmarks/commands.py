@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,15 @@ def timed(home: Path, *words: object) -> float:
 def sets(settings: Mapping[str, object]) -> list[str]:
     """Return settings as options of a command."""
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def kill_first(pids: Iterable[int]) -> bool:
+    """Kill one of the processes; return whether any was still there."""
+    for pid in sorted(pids):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
 
 
 def peak_mib(process: int) -> float:

@@ -33,7 +33,6 @@ from cotbert_core.training.batches import Batch
 
 BATCH = 64
 LOSS_TOLERANCE = 1e-3
-# Ours, the peer, and the least ratio wanted.
 PAIRS: Formats = (("bf16", "fp32", None), ("fp32", "fp32", None), ("bf16", "bf16", None))
 
 

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.commands import start_command
+from benchmarks.commands import kill_first, start_command
 from benchmarks.harness import (
     DisagreementError,
     least_cosine,
@@ -81,11 +78,7 @@ class EmbedProcess:
 
     def kill_worker(self) -> bool:
         """Kill a worker; return whether there was one."""
-        for pid in filter_by_title(descendants(self._process.pid), WORKER):
-            with suppress(OSError):  # it has ended meanwhile
-                os.kill(pid, signal.SIGKILL)
-                return True
-        return False
+        return kill_first(filter_by_title(descendants(self._process.pid), WORKER))
 
     def kill_driver(self) -> bool:
         self._process.kill()

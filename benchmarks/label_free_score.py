@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import EncodeFunctions, HeldOut, Labelled, same_label, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
@@ -38,9 +39,8 @@ from pipelines.reading.docstrings import documents, package_files
 from pipelines.runtime.progress import table
 from pipelines.storage.held_out_file import read_held_out
 
-ENCODER = "all-MiniLM-L6-v2"
 UNTOUCHED = tuple(
-    f"{ENCODER},{how}"
+    f"{MINILM},{how}"
     for how in (
         *("readout=mean", "readout=cls", "readout=first-last", "readout=static"),
         *("template=cot-bert/anchor", "template=promptbert/anchor"),

@@ -42,24 +42,16 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         )
         corpus, encoder = home / "corpus", ("--encoder", MINILM)
         timed(home, "prepare", "--input", home / "text.txt", "--output", corpus, *encoder)
+        given = ("--corpus", corpus, *encoder, *sets(SETTINGS))
         whole, work = [], []
         for number, rate in enumerate(RATES):
             output = home / f"train-{number}"
-            job: tuple[object, ...] = (
-                "train",
-                "cot-bert-base",
-                "--corpus",
-                corpus,
-                "--output",
-                output,
-                *encoder,
-            )
-            whole.append(timed(home, *job, *sets({**SETTINGS, RATE: rate})))
+            job = ("train", "cot-bert-base", *given, *sets({RATE: rate}))
+            whole.append(timed(home, *job, "--output", output))
             rows = read_rows(output / METRICS_FILE).values()
             work.append(sum(row.get(key, 0.0) for row in rows for key in WORK))
         output = home / "sweep"
-        job = ("tune", home / "rates.yaml", "--corpus", corpus, "--output", output, *encoder)
-        sweep = timed(home, *job, *sets(SETTINGS))
+        sweep = timed(home, "tune", home / "rates.yaml", *given, "--output", output)
         result = read_json(output / "result.json")
         _check(result, [home / f"train-{number}" for number in range(len(RATES))])
     what, check = f"{len(RATES)} trainings of {SETTINGS['max_steps']} steps", "same curves"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -26,32 +25,20 @@ from cotbert_core.settings import OptimizerSettings, Precision, TrainSettings
 from cotbert_core.training.batches import Batch
 
 LEARNING_RATE = 3e-5
-LOSS_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class Case:
-    """The encoder to train, and the number of sentences of a batch."""
-
-    encoder: str
-    batch: int
-
-
-# Ours, the peer, and the least ratio wanted.
+BATCH, LOSS_TOLERANCE = 64, 1e-4
 MINILM_PAIRS: Formats = (("bf16", "fp32", 4.5), ("fp32", "fp32", 1.6), ("bf16", "bf16", None))
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
     """Return the seconds of a step of 64 sentences, a new batch in each round."""
-    case = Case(MINILM, 64)
-    batches = token_batches(texts, rounds + 1, case.batch)
+    batches = token_batches(texts, rounds + 1, BATCH)
     return compare_formats(
-        f"training step, batch {case.batch}",
+        f"training step, batch {BATCH}",
         MINILM_PAIRS,
-        lambda p: ours(case, p, batches),
-        lambda p: released(case, p, batches),
+        lambda p: ours(MINILM, p, batches),
+        lambda p: released(MINILM, p, batches),
         rounds,
-        f"same loss to {loss_difference(case, batches[0]):.0e}",
+        f"same loss to {loss_difference(MINILM, batches[0]):.0e}",
     )
 
 
@@ -59,31 +46,31 @@ def _lists(batch: Batch) -> list[list[int]]:
     return [batch.sentences[i].tolist() for i in range(len(batch))]
 
 
-def _method(case: Case, precision: Precision) -> CotBert:
+def _method(encoder: str, precision: Precision, batch: Batch) -> CotBert:
     settings = TrainSettings(
-        encoder=case.encoder,
-        batch_size=case.batch,
+        encoder=encoder,
+        batch_size=len(batch),
         precision=precision,
         optimizer=OptimizerSettings(learning_rate=LEARNING_RATE),
     )
-    return CotBert(load_backbone(case.encoder), settings).to(device())
+    return CotBert(load_backbone(encoder), settings).to(device())
 
 
-def ours(case: Case, precision: Precision, batches: Sequence[Batch]) -> Step:
-    return own_steps(_method(case, precision), batches)
+def ours(encoder: str, precision: Precision, batches: Sequence[Batch]) -> Step:
+    return own_steps(_method(encoder, precision, batches[0]), batches)
 
 
-def released(case: Case, precision: Precision, batches: Sequence[Batch]) -> Step:
-    model = ReleasedCotBert(locate_encoder(case.encoder)).to(device()).train()
+def released(encoder: str, precision: Precision, batches: Sequence[Batch]) -> Step:
+    model = ReleasedCotBert(locate_encoder(encoder)).to(device()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     lists = [_lists(batch) for batch in batches]
     return lambda i: plain_step(model, optimizer, precision, lambda: model(lists[i]))
 
 
 @torch.no_grad()
-def loss_difference(case: Case, batch: Batch) -> float:
+def loss_difference(encoder: str, batch: Batch) -> float:
     """Return the difference of the two losses of a batch: one head, fp32, no dropout."""
-    own = _method(case, "fp32").eval()
-    peer = ReleasedCotBert(locate_encoder(case.encoder)).to(device()).eval()
+    own = _method(encoder, "fp32", batch).eval()
+    peer = ReleasedCotBert(locate_encoder(encoder)).to(device()).eval()
     peer.dense.load_state_dict(own.head.dense.state_dict())
     return loss_gap(float(own(batch).loss), float(peer(_lists(batch))), LOSS_TOLERANCE)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.harness import Formats, Row, device, random_encoder, synchronize, token_batches
-from benchmarks.training import Case, loss_difference, ours, released
+from benchmarks.training import loss_difference, ours, released
 from cotbert_core.settings import Precision
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.precision import has_fast_bf16
@@ -41,11 +41,9 @@ class Steps:
         """Return the median seconds of a step, measured in a process of its own."""
         key = (side, precision, depth)
         if key not in self.known:
-            case = Case(self.folders[depth], BATCH)
+            job = (side, self.folders[depth], precision, self.batches)
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                self.known[key] = pool.submit(
-                    _measure, side, case, precision, self.batches
-                ).result()
+                self.known[key] = pool.submit(_measure, *job).result()
         return self.known[key]
 
     def seconds(self, side: str, precision: Precision) -> float:
@@ -62,7 +60,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         depths = (*DEPTHS, LAYERS)
         folders = {n: str(random_encoder(Path(name) / str(n), n, WIDTH, HEADS)) for n in depths}
         steps, fast = Steps(folders, batches), has_fast_bf16(device())
-        check = f"same loss to {loss_difference(Case(folders[DEPTHS[0]], BATCH), batches[0]):.0e}"
+        check = f"same loss to {loss_difference(folders[DEPTHS[0]], batches[0]):.0e}"
         if fast and device().type == "cpu":
             whole = steps.at("cotbert", "bf16", LAYERS)
             check += f"; {LAYERS} layers by {DEPTHS}, cotbert bf16 run whole {whole:.1f} s"
@@ -87,8 +85,8 @@ def line(places: Sequence[int], values: Sequence[float], place: int) -> float:
     return low + (high - low) * (place - left) / (right - left)
 
 
-def _measure(side: str, case: Case, precision: Precision, batches: Sequence[Batch]) -> float:
-    step = SIDES[side](case, precision, batches)
+def _measure(side: str, encoder: str, precision: Precision, batches: Sequence[Batch]) -> float:
+    step = SIDES[side](encoder, precision, batches)
     found = []
     for number in range(len(batches)):
         started = time.perf_counter()

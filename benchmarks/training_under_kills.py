@@ -120,26 +120,16 @@ def undisturbed(run: ClusterRun) -> Ended:
 
 
 def disturbed(
-    run: ClusterRun, kind: str, kill: Callable[[ClusterRun], float | None], moment: float
+    run: ClusterRun, kind: str, kill: Callable[[ClusterRun], float | None], moment: float | None
 ) -> Ended:
+    """Kill at a moment of a run; None: after its first checkpoint."""
     run.begin()
-    while run.running and run.age < moment:
+    while run.running and (run.last_step() <= EVERY if moment is None else run.age < moment):
         time.sleep(0.02)
     at, step = run.age, run.last_step()
     gone = kill(run)
     run.wait()
     return Ended(kind, at, step, run.steps_done_again(), run.seconds, gone=gone)
-
-
-def disturbed_late(run: ClusterRun, disturber: Disturber) -> Ended:
-    """Kill the second node after the first checkpoint, without a new node."""
-    run.begin()
-    while run.running and run.last_step() <= EVERY:
-        time.sleep(0.02)
-    at, step = run.age, run.last_step()
-    disturber.node_for_good(run)
-    run.wait()
-    return Ended("node, for good", at, step, run.steps_done_again(), run.seconds)
 
 
 @contextmanager
@@ -174,13 +164,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kind = options.kinds[number % len(options.kinds)]
                 run = ClusterRun(cluster, home / f"{number}-{kind}", *command)
                 moment = draw.uniform(0.0, whole.seconds)
-                _tell(disturbed(run, kind, getattr(disturber, kind), moment), whole)
+                ended = disturbed(run, kind, getattr(disturber, kind), moment)
+                _tell(ended, whole)
                 check_equal(run.output, quiet.output)
-                run.check_lost(EVERY)
+                if ended.again > EVERY:  # more than lie between two checkpoints
+                    raise DisagreementError(f"{run.output.name}: {ended.again} steps again")
             if options.elastic:
                 fewer = {"min_workers": 1, "node_seconds": NODE_SECONDS}
                 run = ClusterRun(cluster, home / "elastic", *command, fewer)
-                _tell(disturbed_late(run, disturber), whole)
+                kill = disturber.node_for_good
+                _tell(disturbed(run, "node, for good", kill, None), whole)
                 check_elastic(run.output, quiet.output, STEPS)
     return 0
 
