@@ -25,6 +25,7 @@ from benchmarks.harness import (
     DisagreementError,
     machine,
     machine_line,
+    markdown_table,
     random_encoder,
     read_texts,
     text_parser,
@@ -83,15 +84,14 @@ def growths(runs: Sequence[Embedded]) -> list[tuple[str, float, float]]:
 
 def table(runs: Sequence[Embedded]) -> str:
     """Return the runs and their growth as Markdown."""
-    lines = ["| rows | us per row | driver MiB | worker MiB |", "| --- | --- | --- | --- |"]
-    for r in runs:
-        figures = (r.rows, round(r.us_per_row), round(r.driver_peak_mib), round(r.worker_peak_mib))
-        lines.append("| " + " | ".join(f"{figure:,}" for figure in figures) + " |")
+    figures = ((r.rows, r.us_per_row, r.driver_peak_mib, r.worker_peak_mib) for r in runs)
+    rows = [[f"{round(figure):,}" for figure in some] for some in figures]
     growth_lines = [
         f"{name} grows {growth:.2f} times (may be {most:.2f}){'' if growth <= most else ' MISSED'}"
         for name, growth, most in growths(runs)
     ]
-    return "\n".join([*lines, "", *growth_lines])
+    header = ("rows", "us per row", "driver MiB", "worker MiB")
+    return "\n".join([markdown_table(header, rows), *growth_lines])
 
 
 def _parser() -> argparse.ArgumentParser:

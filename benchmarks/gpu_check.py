@@ -20,7 +20,13 @@ import torch
 
 from benchmarks import gpu_checks, gpu_equality, gpu_jobs
 from benchmarks.gpu_checks import Check, Setup
-from benchmarks.harness import random_encoder, read_texts, text_parser
+from benchmarks.harness import (
+    markdown_line,
+    markdown_table,
+    random_encoder,
+    read_texts,
+    text_parser,
+)
 from cotbert_core.encoder.locations import MINILM, MINILM_PACKAGE
 from cotbert_core.training.devices import use_device
 
@@ -60,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory() as name:
         setup = gpu_setup(Path(name), options.text)
-        print(f"{machine_lines()}\n\n{line(HEADER)}\n{line(['---'] * 4)}", flush=True)
+        print(f"{machine_lines()}\n\n{markdown_table(HEADER, [])}", end="", flush=True)
         passed = list(map(print_check, run(setup, options.only)))
         return 0 if all(passed) else 1
 
@@ -93,12 +99,8 @@ def run(setup: Setup, only: Iterable[str] = ()) -> Iterable[Check]:
 def print_check(check: Check) -> bool:
     """Print the row of a check and return whether it passed."""
     status = "ok" if check.ok else "FAILED"
-    print(line((check.name, check.result, check.limit, status)), flush=True)
+    print(markdown_line((check.name, check.result, check.limit, status)), flush=True)
     return check.ok
-
-
-def line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def machine_lines() -> str:

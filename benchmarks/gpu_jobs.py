@@ -16,7 +16,6 @@ from torch.multiprocessing.spawn import spawn
 
 from benchmarks.commands import sets, timed
 from benchmarks.gpu_checks import (
-    COSINE_LIMIT,
     GRADIENT_LIMIT,
     LOSS_LIMIT,
     Check,
@@ -26,6 +25,7 @@ from benchmarks.gpu_checks import (
     below,
     gradient_of,
     method_of,
+    near,
     settings_for,
 )
 from benchmarks.preparing import recombine
@@ -88,8 +88,7 @@ def embedding(setup: Setup) -> Iterator[Check]:
         arguments = {"encoder": setup.encoder, "texts": texts, "threads": threads}
         rows = list(map_shards_with_actors(EmbedAll, arguments, 8 * workers, workers, resources))
     least = min(float(cosines(row["vectors"], expected).min()) for row in rows)
-    limit = f">= {COSINE_LIMIT}"
-    yield Check("embedding, least cosine", f"{least:.6f}", limit, least >= COSINE_LIMIT)
+    yield near("embedding, least cosine", least)
     used = len({(row["node"], row["gpu"]) for row in rows})
     ok = used == setup.gpus if setup.on_gpu else {row["gpu"] for row in rows} == {"cpu"}
     yield Check("embedding, GPUs used", f"{used if setup.on_gpu else 0}", f"{setup.gpus}", ok)

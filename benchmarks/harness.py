@@ -12,7 +12,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -240,11 +240,19 @@ def text_parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
+def markdown_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(map(markdown_line, [header, ["---"] * len(header), *rows])) + "\n"
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table."""
+    """Return the rows as a Markdown table with aligned columns."""
     cells = [HEADER, *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    lines = [markdown_line(map(str.ljust, line, widths)) for line in cells]
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import machine, machine_line, read_texts, text_parser
+from benchmarks.harness import machine, machine_line, markdown_table, read_texts, text_parser
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -122,13 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def table(runs: Sequence[Run]) -> str:
     """Return the runs as a Markdown table."""
-    lines = ["| shards at a time | device, rows/s | embedded, rows/s | busy |"]
-    lines.append("| --- | --- | --- | --- |")
+    rows = []
     for run in runs:
         limited = run.device < 1e9
         device, busy = (f"{run.device:,.0f}", f"{run.busy:.1%}") if limited else ("no limit", "")
-        lines.append(f"| {run.calls} | {device} | {run.real:,.0f} | {busy} |")
-    return "\n".join(lines)
+        rows.append((str(run.calls), device, f"{run.real:,.0f}", busy))
+    header = ("shards at a time", "device, rows/s", "embedded, rows/s", "busy")
+    return markdown_table(header, rows)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ class Entry:
     def text(self) -> str:
         """Return the entry as an argument of `cotbert compare`."""
         given = {"name": self.label} | dict(self.changes)
-        return ",".join([self.recipe, *(f"{key}={_written(v)}" for key, v in given.items())])
+        return ",".join([self.recipe, *(f"{key}={written(v)}" for key, v in given.items())])
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,11 @@ class Group:
     corpus: str = SENTENCES
 
 
-def _written(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+def written(value: Any) -> str:
+    """Return a setting's value as YAML."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _templates(group: str) -> dict[str, str]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import markdown_table
+from benchmarks.study.entries import written
 from cotbert_core.files import read_json
 
 # The settings of the pretraining to show.
@@ -76,7 +78,7 @@ def section(facts: Mapping[str, Any] | None) -> str:
     """Return the section on the encoder's pretraining; empty if it is unknown."""
     if facts is None:
         return ""
-    given = ", ".join(f"`{k}={_written(v)}`" for k, v in facts["settings"].items() if v is not None)
+    given = ", ".join(f"`{k}={written(v)}`" for k, v in facts["settings"].items() if v is not None)
     made = facts["new_encoder"]
     new = ""
     if made is not None:
@@ -88,22 +90,14 @@ def section(facts: Mapping[str, Any] | None) -> str:
     if "prepared" in facts:
         corpus += f" (`cotbert prepare {facts['prepared']}`)"
     rows = [
-        f"| {step:,} | {tokens} | {'' if loss is None else f'{loss:.3f}'} | {accuracy:.2f} |"
+        (f"{step:,}", str(tokens), "" if loss is None else f"{loss:.3f}", f"{accuracy:.2f}")
         for step, tokens, loss, accuracy in facts["curve"]
     ]
-    return "\n".join(
-        [
-            f"{new or 'An encoder '}trained by `cotbert pretrain` on {corpus}: "
-            f"{facts['sentences']:,} sentences in {facts['rows']:,} rows, {given}. It has seen "
-            f"{facts['tokens'] / 1e6:.1f} million tokens in {facts['hours']:.2f} hours; "
-            f"SHA-256 of its weights: {facts['digest']}.\n",
-            "| step | million tokens | loss since the line before | held-out tokens predicted, % |",
-            "| --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
+    header = ("step", "million tokens", "loss since the line before")
+    return (
+        f"{new or 'An encoder '}trained by `cotbert pretrain` on {corpus}: "
+        f"{facts['sentences']:,} sentences in {facts['rows']:,} rows, {given}. It has seen "
+        f"{facts['tokens'] / 1e6:.1f} million tokens in {facts['hours']:.2f} hours; "
+        f"SHA-256 of its weights: {facts['digest']}.\n\n"
+        + markdown_table((*header, "held-out tokens predicted, %"), rows)
     )
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.harness import markdown_table
 from benchmarks.study import sections
 from benchmarks.study.language_model import section
 from benchmarks.study.sections import NOT_RUN, Record
@@ -55,7 +56,7 @@ def _paper(name: str, rows: Sequence[Row], records: Sequence[Record]) -> str:
             line += [_ours(record, row, first=record is records[0]), _order(g, each)]
         held, others, neither = (outcomes.count(one) for one in (HOLDS, OTHERWISE, INCONCLUSIVE))
         counts.append(f"{held} hold on {encoder}, {others} do not, {neither} are inconclusive")
-    return f"## {name}\n\n{sections.table(header, cells)}\nOf the orders, {'; '.join(counts)}.\n"
+    return f"## {name}\n\n{markdown_table(header, cells)}\nOf the orders, {'; '.join(counts)}.\n"
 
 
 def _gap(record: Record, row: Row) -> Gap | None:

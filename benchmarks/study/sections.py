@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import markdown_table as table
 from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED
 from benchmarks.study.statistics import adjusted, at_time, gap, mean_spread
 from benchmarks.study.tables import SIMCSE, trained
@@ -14,11 +15,6 @@ from pipelines.reports.values import p_value
 
 Record = Mapping[str, Any]
 NOT_RUN = "not run"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def about(record: Record) -> str:
