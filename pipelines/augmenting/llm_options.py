@@ -103,8 +103,6 @@ class LlmRewriting:
     ).field("keep")
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise UserError("model is empty: name the endpoint's model with --model")
         at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")
         at_least(self, 0, "retries", "temperature", "price_in", "price_out")
         above(self, 0, "requests_per_minute", "timeout")

@@ -77,13 +77,7 @@ def _may_change() -> bool:
 
 def gpus_there() -> int:
     """Return the number of GPUs of the Ray session, or of this machine before a session."""
-    import ray
-
-    if ray.is_initialized():
-        return int(ray.cluster_resources().get("GPU", 0))
-    import torch
-
-    return torch.cuda.device_count()
+    return sum(node.gpus for node in live_nodes())
 
 
 def takes_gpus(settings: TrainSettings, there: int) -> bool:

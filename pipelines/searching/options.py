@@ -78,8 +78,6 @@ class SearchOptions:
         above(self, 0, "keyword_weight")
         only_with("keywords", self, "keyword_weight")
         only_with("inputs", self, "encoding", flag="--text")
-        if not self.queries:
-            raise UserError("there is no query: give a text to look for")
         for number, text in enumerate(self.queries, start=1):
             if not text.split():
                 raise UserError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +116,8 @@ class Corpus:
 
     def texts(self) -> dict[int, str]:
         """Return the sentence of each row id."""
-        tables = [read_table(path, ["id", "text"]) for path in self.parts()]
-        ids = chain.from_iterable(table["id"].to_pylist() for table in tables)
-        texts = chain.from_iterable(table["text"].to_pylist() for table in tables)
-        return dict(zip(ids, texts, strict=True))
+        table = pa.concat_tables(read_table(path, ["id", "text"]) for path in self.parts())
+        return dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
     def table(self, columns: list[str], parts: Sequence[int] | None = None) -> pa.Table:
         """Return columns of the parts with these numbers (None: all), concatenated."""

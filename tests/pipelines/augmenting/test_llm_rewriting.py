@@ -521,7 +521,6 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
         ({"requests_per_minute": float("inf")}, "requests_per_minute is inf"),
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"price_in": 1.0}, "only one of price_in and price_out is given"),
-        ({"model": ""}, "model is empty"),
     ],
 )
 def test_options_out_of_range_are_refused(changes, message):

@@ -108,7 +108,6 @@ def test_a_cluster_is_checked_when_it_is_connected_and_this_machine_always(monke
 
 def test_more_trainings_at_a_time_than_fit_are_refused_before_a_session(monkeypatch):
     monkeypatch.setattr(training_capacity, "live_nodes", lambda: [Node(4)])
-    monkeypatch.setattr(training_capacity, "gpus_there", lambda: 0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     check_concurrent(settings(workers=2), 2)
     check_concurrent(settings(workers=2), None)

@@ -458,7 +458,6 @@ def test_queries_get_their_own_prompt(tmp_path, encoder_folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"queries": ()}, "there is no query"),
         ({"queries": ("oil", " \n")}, r"query 2 is ' \\n', an empty text"),
         ({"queries": ("caf\udce9",)}, r"query 1 is 'caf\\udce9', which is not UTF-8: give valid"),
     ],
