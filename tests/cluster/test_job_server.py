@@ -10,9 +10,8 @@ import pytest
 from job_server import FakeServer, answers
 
 from cluster.server import JobServer, NoAnswerError
-from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.runtime.auth_token import default_path, ensure_token, find_token
+from pipelines.runtime.auth_token import default_path
 
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
@@ -68,22 +67,20 @@ def test_no_cluster_at_the_address(refusal):
     assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in message
 
 
-def test_a_port_that_does_not_speak_http(refusal):
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"-ERR unknown\r\n", "-ERR unknown"),
+        # The port of Ray itself, which speaks gRPC, whose bytes are no reason.
+        (b"\0\0\x18\4\0\0\0\0\0\0\4\0@\0\0\r\n", "it does not speak HTTP)"),
+    ],
+)
+def test_a_port_that_does_not_speak_http(refusal, said, reason):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        threading.Thread(target=lambda: server.accept()[0].sendall(b"-ERR unknown\r\n")).start()
+        threading.Thread(target=lambda: server.accept()[0].sendall(said)).start()
         message = refusal(address=address)
-    assert f"no Ray job server answers at {address} (-ERR unknown" in message
-
-
-def test_the_port_of_ray_itself(refusal):
-    """It speaks gRPC, whose bytes are no reason."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        settings = b"\0\0\x18\4\0\0\0\0\0\0\4\0@\0\0\r\n"
-        threading.Thread(target=lambda: server.accept()[0].sendall(settings)).start()
-        message = refusal(address=address)
-    assert f"no Ray job server answers at {address} (it does not speak HTTP)" in message
+    assert f"no Ray job server answers at {address} ({reason}" in message
 
 
 def test_a_host_name_that_cannot_be_one_is_no_answer(refusal, monkeypatch):
@@ -107,22 +104,6 @@ def test_the_token(refusal, monkeypatch, token, text):
         message = refusal(address=fake.url)
     assert text in message
     assert "right" not in message
-
-
-def test_a_token_file_that_is_not_there(own_place, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "none")
-    with pytest.raises(UserError, match="token file 'none' cannot be read"):
-        find_token()
-
-
-def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
-    path = ensure_token()
-    assert path == default_path()
-    assert path.stat().st_mode & 0o777 == 0o600
-    token = find_token()
-    assert len(token) == 64
-    assert ensure_token() is None
-    assert find_token() == token
 
 
 @pytest.mark.parametrize(

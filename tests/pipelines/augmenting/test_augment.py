@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
+from embeddings_folders import change_manifest
 from tiny_corpus import rows, write_corpus
 
 from cotbert_core.encoder.backbone import load_tokenizer
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import read_json
 from pipelines.augmenting import methods
 from pipelines.augmenting.parts import augment_part
 from pipelines.cli import main
@@ -56,11 +57,6 @@ def command(corpus, url, out="out", *more):
     words = ["augment", "--corpus", str(corpus), "--method", "llm", "--output", str(out)]
     words += ["--base-url", url, "--model", "a-model", "--prompt", str(prompt), "--max-ratio", "4"]
     return [*words, *more]
-
-
-def change_manifest(corpus, **changes):
-    path = corpus / "manifest.json"
-    write_json(path, read_json(path) | changes)
 
 
 @pytest.mark.drawn

@@ -382,7 +382,7 @@ def test_a_creation_whose_answer_is_lost_makes_no_second_run(own_store, monkeypa
 
 
 def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it(
-    own_store, tmp_path
+    own_store, tmp_path, capsys
 ):
     with tracked_run("train", {"seed": 1}, home=tmp_path) as first:
         first.metrics({"loss": 2.0}, step=1)
@@ -392,6 +392,8 @@ def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it
     (tmp_path / RUN_FILE).write_text("0" * 32)
     with tracked_run("train", {"seed": 1}, home=tmp_path) as other:
         pass
+    note = f"lacks the run {'0' * 32} of this job, which continues in a new one"
+    assert note in capsys.readouterr().err
     own_store.delete_run(other.id)
     with tracked_run("train", {"seed": 1}, home=tmp_path) as after_deletion:
         pass
