@@ -33,7 +33,8 @@ class Unusable(str):
 
 
 class ShortRow(list[Any]):
-    """The values of a row with fewer cells than the header; those of missing cells are None."""
+    """The values of a row with fewer cells than the header, or of a JSON row without a kept key;
+    the missing values are None."""
 
 
 # Pairs of a row's id and its values, which are the texts in the plan's order and the passed-through

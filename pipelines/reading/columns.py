@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import DELIMITERS, OF_TEXT, WITH_COLUMNS, kind_of
 from pipelines.reading.line_reader import json_objects
-from pipelines.reading.read_plan import KEEP, ReadPlan
+from pipelines.reading.read_plan import ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
@@ -163,15 +162,12 @@ def check_reading(plan: ReadPlan, also: Sequence[str] = ()) -> None:
 
 
 def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
-    """Raise UserError if a column of texts, documents or labels is in none of the first JSON lines.
-
-    Any other passed-through column may be missing in every row.
-    """
-    keep = () if plan.keep_option == KEEP else plan.keep[:1]
+    """Raise UserError if a column of the plan is in none of the first JSON lines."""
+    wanted = [*plan.texts, *plan.keep, *filter(None, [plan.id_column])]
     found = set[str]()
     for row in json_objects(islice(lines, SAMPLED_LINES)):
         found.update(row)
-        if found.issuperset([*plan.texts, *keep]):
+        if found.issuperset(wanted):
             return
     if found:
-        check_columns(name, replace(plan, keep=keep, id_column=None), sorted(found))
+        check_columns(name, plan, sorted(found))

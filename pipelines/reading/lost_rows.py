@@ -2,7 +2,8 @@
 
 A file gets a warning on the screen and in the manifest if more than LEAST_SHARE of its rows are
 unusable, or any row because of a wrong encoding or a quote that is never closed; and another one if
-more than LEAST_SHARE have fewer cells than the header. The same input gives the same warnings.
+more than LEAST_SHARE have fewer cells than the header, or lack a kept key. The same input gives the
+same warnings.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ _ADVICE = {
     "example with jq",
     "too_long": "have more than 1,000,000 characters: divide them into shorter texts",
     "invalid_encoding": "are invalid in the given encoding: give another --encoding",
+}
+# What the short rows of a csv, tsv or jsonl file lack, and what to do about it.
+_SHORT = {
+    "csv": (
+        "has fewer cells than the header",
+        "if a line break within a text has split it, write a csv with its texts in quotes",
+    ),
+    "jsonl": ("lacks a key that --keep names", "its value is null there"),
 }
 # What files hold, by the keys of Found.files, and what to do about it.
 _FOUND = {
@@ -118,12 +127,10 @@ class LostRows:
         files = [n for n in sorted(self._short) if self._short[n] > LEAST_SHARE * self.read[n]]
         for name in files[:MOST_FILES]:
             count, read = self._short[name], self.read[name]
-            row, _ = self._first[name, FEWER_CELLS]
-            yield (
-                f"input {name!r} has fewer cells than the header in {count:,} of {read:,} rows "
-                f"({100 * count / read:.1f} %), the first row {row:,}: if a line break within a "
-                "text has split it, write a csv with its texts in quotes"
-            )
+            row, shard = self._first[name, FEWER_CELLS]
+            what, advice = _SHORT.get(shard.kind, _SHORT["csv"])
+            share = f"{count:,} of {read:,} rows ({100 * count / read:.1f} %)"
+            yield f"input {name!r} {what} in {share}, the first row {row:,}: {advice}"
         if rest := files[MOST_FILES:]:
             yield f"{len(rest):,} more files have such rows, the first {rest[0]!r}"
 

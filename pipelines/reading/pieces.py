@@ -24,7 +24,7 @@ class Piece:
     ids: values of the id column, or `numbers` if the plan has none. numbers: row numbers in the
     whole input. texts: the rows' first texts. paired_texts: a list per paired text. passthrough: a
     list of values per passed-through column. read: number of rows read, including dropped ones.
-    bad: the dropped rows. short: numbers of the rows with fewer cells than the header, kept or not.
+    bad: the dropped rows. short: numbers of the rows that are a ShortRow, kept or not.
     """
 
     ids: list[int | str] = field(default_factory=list)

@@ -11,7 +11,7 @@ from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.documents import PARAGRAPH, paragraphs
 from pipelines.reading.ids import id_of_cell
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.read_plan import KEEP, ReadPlan, Shard
 from pipelines.reading.wrapped_lines import unwrapped
 
 
@@ -30,6 +30,8 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
         {json.dumps(column, ensure_ascii=escaped).encode() for escaped in (True, False)}
         for column in plan.texts
     ]
+    # Rows without a document or a label are counted by those who need one.
+    kept = set(plan.keep if plan.keep_option == KEEP else ())
     for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
         if line is None:
             yield None, Unusable("too_long")
@@ -52,7 +54,8 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
             yield row_id, Unusable("duplicate_key", line)
         else:
             passthrough = (row.get(column) for column in plan.keep)
-            yield row_id, [*(_utf8(row.get(column)) for column in plan.texts), *passthrough]
+            values = [*(_utf8(row.get(column)) for column in plan.texts), *passthrough]
+            yield row_id, values if kept <= row.keys() else ShortRow(values)
 
 
 def _missing(row: dict[str, Any], plan: ReadPlan) -> str | None:

@@ -171,7 +171,7 @@ def test_a_parquet_file_is_opened_once_before_its_rows_are_read(tmp_path, bert_f
 
 
 def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
-    """Also one that has the name of the column of `--passages`."""
+    """Also one that has the name of the column of `--passages`; rows without it are counted."""
     (tmp_path / "a.jsonl").write_text(
         '{"text": "A man", "n": 3, "passages": [7]}\n{"text": "oil"}\n'
     )
@@ -181,6 +181,11 @@ def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
     assert kept["n"].tolist() == ["3", "none", "4"]
     assert kept["passages"].tolist() == ["[7]", "none", "many"]
     assert "passages" not in result
+    (warning,) = manifest(tmp_path / "out")["warnings"]
+    assert warning.endswith(
+        "a.jsonl' lacks a key that --keep names in 1 of 2 rows (50.0 %), the first row 2: its "
+        "value is null there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, job):
         ("a.txt", b"", {}, "none read"),
         ("a.txt", b"\n\xff\n", {}, "1 empty, 1 invalid_utf8"),
         ("a.jsonl", b"", {"limit": 3, "keep": ("n",)}, "none read"),
-        ("a.jsonl", b'{"text": "A man"}\n', {"id_column": "key"}, "1 bad_id"),
+        ("a.jsonl", b'{"text": "A man", "key": null}\n', {"id_column": "key"}, "1 bad_id"),
     ],
 )
 def test_input_of_nothing_is_refused_and_nothing_left(
@@ -205,12 +210,15 @@ def test_input_of_nothing_is_refused_and_nothing_left(
 def test_what_the_input_or_the_model_lacks_is_refused(tmp_path, job):
     (tmp_path / "a.txt").write_text("A man")
     (tmp_path / "a.csv").write_text("text\nA man")
+    (tmp_path / "a.jsonl").write_text('{"text": "A man"}')
     for name, kind in (("a", pa.int32()), ("b", pa.string())):
         table = pa.table({"text": ["A man"], "n": pa.array([None], kind)})
         pq.write_table(table, tmp_path / f"{name}.parquet")
     for file, options, message in (
         ("a.txt", {"keep": ("n",)}, "has no columns and so no 'n'"),
         ("a.csv", {"keep": ("n",)}, "has no column 'n': it has text; name one with --keep"),
+        ("a.jsonl", {"keep": ("n",)}, "has no column 'n': it has text; name one with --keep"),
+        ("a.jsonl", {"id_column": "n"}, "has no column 'n': it has text; name one with --id-col"),
         ("?.parquet", {"keep": ("n",)}, r"column 'n' is int32 in .*a.parquet' and string in"),
         ("a.txt", {"id_column": "key"}, "a.txt' has no columns and so no 'key'"),
         ("a.txt", {"truncate_dim": 33}, "truncate_dim is 33 and the model's vectors have 32"),

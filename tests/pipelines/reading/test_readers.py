@@ -203,7 +203,7 @@ def test_ids_come_from_the_id_column(tmp_path, kind):
         ("a.parquet", parquet(text=list("abcd"), number=pa.array([1, None, 2**63, 4], pa.uint64())),
          ["1", str(2**63), "4"], {"bad_id": 1}),
         # A row without text and id is counted by its text.
-        ("a.jsonl", b'\n{bad\n{"text": null}\n{"text": "a"}\n', [],
+        ("a.jsonl", b'\n{bad\n{"text": null}\n{"text": "a", "number": null}\n', [],
          {"empty": 1, "invalid_json": 1, "null": 1, "bad_id": 1}),
     ],
 )  # fmt: skip
