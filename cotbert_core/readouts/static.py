@@ -26,15 +26,20 @@ from cotbert_core.templates.wrapping import BoundTemplate
 WORD_STARTS = ("Ġ", "▁")
 
 
-def begin_words(tokens: Sequence[str], model: Mapping[str, Any]) -> list[bool]:
-    """Return for each token whether it begins a word. model: that of a tokenizer.json.
+def begin_words(tokens: Sequence[str], rules: Mapping[str, Any]) -> list[bool]:
+    """Return for each token whether it begins a word. rules: the content of a tokenizer.json.
 
-    In a vocabulary of whole words, or of BPE that marks the ends of words, all tokens do.
+    In a vocabulary of whole words, or of BPE that marks the ends of words, all tokens do. So do the
+    words that a user added, which have no mark.
     """
-    if prefix := model.get("continuing_subword_prefix"):  # of WordPiece and, seldom, BPE
+    if prefix := rules["model"].get("continuing_subword_prefix"):  # of WordPiece and, seldom, BPE
         return [not token.startswith(prefix) for token in tokens]
     begin = [token.startswith(WORD_STARTS) for token in tokens]
-    return begin if any(begin) else [True] * len(tokens)
+    if not any(begin):
+        return [True] * len(tokens)
+    words = {added["content"] for added in rules["added_tokens"] if not added["special"]}
+    words = set(filter(str.strip, words))  # without ModernBERT's runs of blanks
+    return [begins or token in words for begins, token in zip(begin, tokens, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Vocabulary:
     def of(cls, tokenizer: SentenceTokenizer, size: int) -> Vocabulary:
         """Return the properties of the first `size` tokens, the rows of an embedding table."""
         tokens = [str(t) for t in tokenizer.hf.convert_ids_to_tokens(range(size))]
-        begins = begin_words(tokens, json.loads(tokenizer.json)["model"])
+        begins = begin_words(tokens, json.loads(tokenizer.json))
         texts = tokens
         if is_byte_level(tokenizer.hf.backend_tokenizer):
             decode = decoders.ByteLevel().decode

@@ -187,7 +187,7 @@ def _write_map(
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
     """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
-    begin = begin_words(tokens, json.loads(tokenizer.json)["model"])
+    begin = begin_words(tokens, json.loads(tokenizer.json))
     kinds = token_kinds(tokens, begin, tokenizer.byte_level, tokenizer.hf.all_special_tokens)
     return kinds + [None] * (size - len(kinds))
 

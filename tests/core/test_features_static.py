@@ -155,5 +155,6 @@ def test_no_token_of_a_vocabulary_without_marks_is_a_subword():
         (["▁the", "ing"], {"type": "Unigram"}),
     ]
     for tokens, model in marked:
-        assert begin_words(tokens, model) == [True, False], model
-    assert begin_words(["the", "ing"], {"type": "WordLevel"}) == [True, True]
+        rules = {"model": model, "added_tokens": []}
+        assert begin_words(tokens, rules) == [True, False], model
+    assert begin_words(["the", "ing"], {"model": {"type": "WordLevel"}}) == [True, True]

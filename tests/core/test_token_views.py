@@ -52,6 +52,7 @@ BYTE_LEVEL = {
     "Ã": "other",  # half of a letter
     "##ing": "subword",
     "<mask>": "other",
+    "covid19": "word",
     "madeupword0001": None,
 }
 
@@ -64,6 +65,7 @@ SENTENCE_PIECES = {
     "▁1984": "other",
     ",": "other",
     "<mask>": "other",
+    "covid19": "word",
 }
 
 
@@ -77,7 +79,8 @@ SENTENCE_PIECES = {
     ],
 )
 def test_kinds_of_tokens(known, byte_level, model):
-    begin = begin_words(list(known), model)
+    added = [{"content": "covid19", "special": False}, {"content": "<mask>", "special": True}]
+    begin = begin_words(list(known), {"model": model, "added_tokens": added})
     found = token_kinds(list(known), begin, byte_level, ("[CLS]", "<mask>"))
     assert dict(zip(known, found, strict=True)) == known
     kinds = token_kinds(["<mask>"], [False], True)
