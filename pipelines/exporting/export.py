@@ -8,7 +8,7 @@ training writes, for any encoder; the files of an encoder that was only a pickle
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report, open_pretrained
+from cotbert_core.encoder.prompts import DOCUMENT, QUERY
 from cotbert_core.errors import UserError, require_packages
 from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.saving.model_folder import make_readable
 from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.template_texts import Template
 from pipelines.exporting.source_files import copy_source_files
 from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
@@ -63,6 +65,7 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     )
     if options.format == "onnx":
         _check_exportable(options.model, encoder)
+        _report_prompts(encoder.saved().prompts)
     if has_int8(model):
         say(f"note: the int8 graph of {options.model} is not exported, only its weights in torch")
     tracked = tracking.tracked_run("export", vars(options), output=output)
@@ -131,6 +134,17 @@ def _check_exportable(name: str, encoder: SentenceEncoder) -> None:
             f"model {name!r} has trained tokens at the last occurrence of a word, which a "
             "tokenizer.json cannot find: use `cotbert embed`, or train with "
             "method.replaced=template"
+        )
+
+
+def _report_prompts(prompts: Mapping[str, str]) -> None:
+    """Show a note if queries have a prompt of their own: a tokenizer can add only one."""
+    if prompts:
+        query, others = prompts[QUERY], prompts[DOCUMENT]
+        how = f"with the prompt {others!r}" if others else "without a prompt"
+        say(
+            f"note: the exported tokenizer reads every text {how}; for queries, which have the "
+            f"prompt {query!r}, export another folder with --template {query + Template.slot!r}"
         )
 
 

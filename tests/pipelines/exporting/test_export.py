@@ -21,6 +21,7 @@ from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.saving.keyword_weights import keyword_weight, save_keyword_weights
+from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
 from pipelines.exporting import export as job
 from pipelines.exporting.export import ExportError, export, run_onnx
@@ -103,6 +104,25 @@ def test_what_no_graph_or_tokenizer_file_can_do_is_refused(roberta_folder, tmp_p
     with pytest.raises(UserError, match=message):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "how"), [("passage: [X]", "with the prompt 'passage: '"), (None, "without a prompt")]
+)
+def test_the_prompt_that_only_queries_have_is_exported_apart(
+    bert_folder, tmp_path, capsys, texts, how
+):
+    query = Template("query: [X]")
+    encoder = made_encoder(bert_folder, "bert", "mean", texts, query=query, full_stop=False)
+    model = str(save_quietly(encoder, tmp_path / "model"))
+    export(ExportOptions(model, "onnx"), tmp_path / "texts")
+    note = f"every text {how}; for queries, which have the prompt 'query: ', export another folder"
+    assert f"{note} with --template 'query: [X]'" in capsys.readouterr().err
+    export(ExportOptions(model, "onnx", template="query: [X]"), tmp_path / "queries")
+    assert "prompt" not in capsys.readouterr().err
+    for folder, reader in (("texts", encoder), ("queries", encoder.for_queries)):
+        want = reader.encode(TEXTS[:3], precision="fp32")
+        np.testing.assert_allclose(run_onnx(tmp_path / folder, TEXTS[:3]), want, atol=1e-4, rtol=0)
 
 
 def test_a_graph_that_differs_is_not_left_behind(bert_folder, tmp_path, monkeypatch):
