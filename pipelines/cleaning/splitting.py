@@ -30,6 +30,10 @@ _NAME_AFTER = re.compile(r"[_{]|\S*?([a-z][A-Z]|\w\.\w)")
 # sentence.
 _NUMBER = re.compile(r"\s*(?:§+\s*)?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[IVXLC]+)\.\s*")
 
+# sentencex panics at a letter, such a blank and a full stop ("J\xa0."). Readers have already folded
+# these blanks to plain ones.
+_BLANKS_BEYOND_ASCII = re.compile(r"[^\S\x00-\x7f]")
+
 # How much of the text before a cut is looked at. With all of it, 320,000 characters of code without
 # a blank took 12 s.
 MOST_CHARACTERS = 200
@@ -49,6 +53,7 @@ def check_splitter(language: str) -> None:
 
 def split(text: str, language: str) -> list[str]:
     """Return the non-empty, stripped sentences of a text in order. A line end ends a sentence."""
+    text = _BLANKS_BEYOND_ASCII.sub(" ", text)
     parts = (part for line in text.split("\n") for part in _joined(_segments(line, language)))
     return [sentence for part in parts if (sentence := part.strip())]
 

@@ -34,6 +34,12 @@ def test_one_sentence_is_one_and_nothing_gives_none():
     assert split(" \n ", "en") == []
 
 
+@pytest.mark.parametrize("blank", ["\x85", "\xa0", "\u2003", "\u3000"])
+def test_an_initial_before_a_blank_beyond_ascii_is_split(blank):
+    """sentencex panics there."""
+    assert split(f"J{blank}. Ames came. He left.", "en") == ["J . Ames came.", "He left."]
+
+
 def test_nothing_is_lost(shared):
     """Of 300 paragraphs of WikiText-2 every character but blanks is in a sentence, in its order."""
     path = shared / "data" / "corpus" / "wikitext2_valid.txt"
