@@ -24,7 +24,7 @@ def check_capacity(settings: TrainSettings) -> None:
     The nodes are those of the Ray session, or this machine; a cluster without a session is not
     checked. A run with min_workers can start with that number.
     """
-    if _may_change():
+    if may_change():
         return
     nodes = live_nodes()
     cpus, gpus = settings.cpus_per_worker or 1, settings.gpus_per_worker or 0
@@ -48,7 +48,7 @@ def check_concurrent(settings: TrainSettings, max_concurrent: int | None) -> Non
 
     The nodes are those of `check_capacity`.
     """
-    if max_concurrent is not None and not _may_change():
+    if max_concurrent is not None and not may_change():
         on_gpus = takes_gpus(settings, gpus_there())
         trainings_that_fit(settings.workers, settings.cpus_per_worker, max_concurrent, on_gpus)
 
@@ -70,7 +70,7 @@ def trainings_that_fit(
     return capacity
 
 
-def _may_change() -> bool:
+def may_change() -> bool:
     """Return whether the nodes are not known: a cluster without a session, or one that grows."""
     return MAY_GROW in os.environ or (names_cluster() and not ray_runs())
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.errors import UserError
 from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_session import names_cluster
-from pipelines.runtime.worker_resources import worker_pool
+from pipelines.runtime.training_capacity import may_change
+from pipelines.runtime.worker_resources import live_nodes, worker_pool
 from pipelines.serving.encoder_replica import EncoderReplica
 from pipelines.serving.options import ServeOptions
 
@@ -72,11 +74,29 @@ class Replicas:
             answer.get_loop().call_soon_threadsafe(answer.set_result, number)
 
 
+def check_replicas(replicas: int | None) -> None:
+    """Raise UserError for more replicas than cores, each of which would open the model in a process
+    of its own and wait for the others.
+
+    The nodes are those of the Ray session, or this machine; a cluster without a session is not
+    checked.
+    """
+    if replicas is None or may_change():
+        return
+    cores = sum(node.cpus for node in live_nodes())
+    if replicas > cores:
+        raise UserError(
+            f"replicas is {replicas} and there are {cores} cores, of which a replica needs at "
+            f"least one: give at most {cores}"
+        )
+
+
 @contextmanager
 def running_replicas(options: ServeOptions) -> Iterator[Replicas]:
     """Start the replicas on the Ray session, and end them after the block."""
     from ray import serve
 
+    check_replicas(options.replicas)
     _quieten()
     count, resources, threads = worker_pool(options.replicas, on_gpus=options.backend == "torch")
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU

@@ -24,7 +24,7 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.serving.access_token import find_access_token
 from pipelines.serving.batching import Batching
 from pipelines.serving.options import ServeOptions
-from pipelines.serving.replicas import running_replicas
+from pipelines.serving.replicas import check_replicas, running_replicas
 from pipelines.serving.requests import ServedModel
 
 # Time for requests in progress to finish when the service ends.
@@ -41,6 +41,7 @@ def serve_model(options: ServeOptions) -> None:
     Raises UserError for an unusable model, address or token.
     """
     token = find_access_token(options)
+    check_replicas(options.replicas)
     require_packages("serve", EXTRA, "serve")
     model = fetch_model(options.model)
     served, max_tokens, template_tokens, backend = _opened(model, options)

@@ -32,6 +32,7 @@ def no_token(monkeypatch):
         ("--max-texts 0", "max_texts is 0: give at least 1"),
         ("--max-body-mb 0", "max_body_mb is 0"),
         ("--replicas 0", "replicas is 0"),
+        ("--replicas 9999", "cores, of which a replica needs at least one: give at most"),
         ("--max-batch-wait-ms -1", "max_batch_wait_ms is -1: give at least 0"),
         ("--host 0.0.0.0", "host is '0.0.0.0', which others can reach, and there is no token"),
         ("--token-file none", "the token file 'none' cannot be read"),
