@@ -231,9 +231,27 @@ def most_tokens(name: str) -> int | None:
         return None
 
 
+def least_tokens(name: str) -> int:
+    """Return a number of tokens that a row of an encoder NAME holds at least, 0 if unknown.
+
+    Its config alone tells it, without the second in which the code of the family is imported.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = open_pretrained(AutoConfig, name)
+        # RoBERTa's positions begin after that of padding, MPNet's at 2 whatever its config says.
+        return int(config.max_position_embeddings - max(config.pad_token_id, 1) - 1)
+    except (UserError, AttributeError, TypeError):
+        return 0
+
+
 def check_max_length(max_length: int, encoder: str, tokenizer: SentenceTokenizer) -> None:
     """Raise UserError if a row of the encoder cannot hold a sentence of `max_length` tokens."""
-    most = (most_tokens(encoder) or math.inf) - tokenizer.hf.num_special_tokens_to_add()
+    special = tokenizer.hf.num_special_tokens_to_add()
+    if max_length + special <= least_tokens(encoder):
+        return
+    most = (most_tokens(encoder) or math.inf) - special
     if max_length > most:
         raise UserError(
             f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import numpy as np
@@ -13,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
+from cotbert_core.encoder.backbone import SUPPORTED, least_tokens, load_backbone, most_tokens
 from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
@@ -103,6 +104,10 @@ def test_vectors_are_the_mean_of_transformers_last_layer(folder, sentences):
             expected.append(model(**inputs).last_hidden_state[0].mean(dim=0).numpy())
     found = SentenceEncoder.from_pretrained(folder).encode(sentences, precision="fp32")
     np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_config_alone_does_not_promise_too_many_tokens(folder):
+    assert 0 < least_tokens(folder) <= (most_tokens(folder) or math.inf)
 
 
 def test_bf16_gives_about_the_vectors_of_fp32(folder, sentences):
