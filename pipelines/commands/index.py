@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cotbert_core.files import read_json
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, OUTPUT, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.searching.options import EMBEDDINGS, IndexOptions
+from pipelines.storage.corpus import MANIFEST_FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,4 +39,10 @@ class Index:
         made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
         if self.update is not None:
             made += f" {result['added']:,} were added and {result['dropped']:,} dropped."
-        print_ending(made, self.output, ("search", self.output, "YOUR QUERY"))
+        print_ending(made, self.output, ("search", self.output, "YOUR QUERY", *self._texts()))
+
+    def _texts(self) -> tuple[str, ...]:
+        """Return the words by which a search reads the texts again if no columns were kept."""
+        embedded = read_json(self.output / MANIFEST_FILE)["embeddings"]
+        inputs = () if embedded.get("keep") else embedded.get("inputs", ())
+        return ("--text", *inputs) if inputs else ()

@@ -58,6 +58,7 @@ class _Embeddings(BaseModel, strict=True):
     model_digest: _Text | None = None
     id_column: _Text | None = None
     limit: _Rows | None = None
+    inputs: list[_Text] = []
 
 
 class _Index(BaseModel, strict=True):

@@ -94,6 +94,14 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
 
 
+@pytest.mark.parametrize(("keep", "words"), [([], " --text 'my tickets.csv'"), (["text"], "")])
+def test_the_next_search_reads_texts_that_were_not_kept(tmp_path, capsys, keep, words):
+    facts = {"inputs": ["my tickets.csv"], "keep": keep}
+    folder = write_folder(tmp_path / "e", [1], np.ones((1, 4), np.float32), parts=1, **facts)
+    assert main(["index", str(folder), "--output", str(tmp_path / "out")]) == 0
+    assert f"out 'YOUR QUERY'{words}\n" in capsys.readouterr().out
+
+
 def test_equal_scores_are_ordered_as_in_a_search(tmp_path, ids, vectors, queries):
     """Vectors of three directions and of many lengths, so that the last bits of cosines differ."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
