@@ -12,7 +12,6 @@ from pipelines.options import shared
 from pipelines.options.declare import INPUT, OUTPUT, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.searching.options import EMBEDDINGS, IndexOptions
-from pipelines.storage.corpus import MANIFEST_FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +42,8 @@ class Index:
 
     def _texts(self) -> tuple[str, ...]:
         """Return the words by which a search reads the texts again if no columns were kept."""
+        from pipelines.storage.corpus import MANIFEST_FILE
+
         embedded = read_json(self.output / MANIFEST_FILE)["embeddings"]
         inputs = () if embedded.get("keep") else embedded.get("inputs", ())
         return ("--text", *inputs) if inputs else ()
