@@ -33,6 +33,9 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    # Its C++ handler of SIGTERM would be replaced by the system's at Ray's end: a SIGTERM from then
+    # on would end this process without a word.
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # notices the end of a run after 0.5 s, not 2 s
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_USAGE_STATS_ENABLED": "0",

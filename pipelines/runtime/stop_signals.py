@@ -1,7 +1,7 @@
 """Handle SIGTERM and SIGHUP like Ctrl-C: the command's processes end, with a message.
 
-Ray installs its own handlers: when it starts, one that prints a native stack trace at SIGTERM, and
-with each training one for SIGINT that it does not remove afterwards.
+Ray installs its own handlers: when it starts, one for SIGTERM, and with each training one for
+SIGINT that it does not remove afterwards.
 """
 
 from __future__ import annotations

@@ -24,6 +24,19 @@ connect()
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 threading.Event().wait()
 """
+AFTER_RAY = """
+import os, signal
+from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.stop_signals import stop_signals
+
+with stop_signals():
+    with ray_session():
+        pass
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        print("handled")
+"""
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -188,3 +201,11 @@ def test_ctrl_c_ends_a_wait_for_a_lock(tmp_path):
     command = [sys.executable, "-c", WAITING]
     ended = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
     assert ended.returncode == -signal.SIGINT, ended.stderr
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("without_ray")
+def test_a_signal_is_handled_after_ray_has_ended():
+    """Ray's C++ code would restore the system's handler, which ends the process."""
+    ended = subprocess.run([sys.executable, "-c", AFTER_RAY], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "handled\n"), ended.stderr
