@@ -86,10 +86,12 @@ def check_manifest(file: Path, manifest: Any, kind: str) -> dict[str, Any]:
         model.model_validate(manifest if isinstance(manifest, Mapping) else {})
     except ValidationError as error:
         first = error.errors()[0]
-        found = "" if isinstance(first["input"], Mapping) else f" is {first['input']!r:.80}"
         key = ".".join(name for name in map(str, first["loc"]) if name.isidentifier())
+        fault = f"{key} is {first['input']!r:.80} ({first['msg']})"
+        if first["type"] == "missing":
+            fault = f"it has no {key!r}"
         raise UserError(
-            f"{str(file)!r} is not the manifest of {what}: {key}{found} ({first['msg']}): give a "
-            f"folder of `{command}`, or copy this one again"
+            f"{str(file)!r} is not the manifest of {what}: {fault}: give a folder of `{command}`, "
+            "or copy this one again"
         ) from None
     return dict(manifest)

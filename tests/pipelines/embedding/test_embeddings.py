@@ -124,7 +124,7 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
         "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
         "e.partial": "the work of an unfinished command: .* and then the folder 'e' beside it",
         "bare": r"hold no data/part-\*\.parquet",
-        "corpus": "is not the manifest of embeddings",
+        "corpus": "is not the manifest of embeddings: it has no 'dimension': give a folder of",
     }.items():
         with pytest.raises(UserError, match=message):
             Embeddings.open(tmp_path / name)
