@@ -33,6 +33,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which is given in the singular: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that is not in the dictionary of its kind."""
     names = sorted(known)

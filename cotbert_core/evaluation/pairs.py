@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.evaluation.geometry import alignment, uniformity
 from cotbert_core.files import read_text
 
@@ -115,8 +115,9 @@ def pair_rows(path: Path) -> list[Row]:
                 raise UserError(f"{path}, line {rows.line_num}: it has no split: give all columns")
             if None in row:  # cells without a column: a tab in a sentence moves the others
                 raise UserError(
-                    f"{path}, line {rows.line_num}: it has {len(row[None])} more columns than the "
-                    "first line: take the tabs out of its sentences"
+                    f"{path}, line {rows.line_num}: it has "
+                    f"{counted(len(row[None]), 'more column')} than the first line: "
+                    "take the tabs out of its sentences"
                 )
     except csv.Error as error:
         raise UserError(

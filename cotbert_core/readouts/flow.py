@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 
 LEVELS, DEPTH, WIDTH = 3, 3, 32
 BATCH, LEARNING_RATE = 64, 1e-3
@@ -158,5 +158,6 @@ def check_flow_sample(count: int) -> None:
     """Raise UserError for a sample of fewer sentences than a batch of the flow's training."""
     if count < BATCH:
         raise UserError(
-            f"the flow has a sample of {count} sentences: it needs at least {BATCH}; give more text"
+            f"the flow has a sample of {counted(count, 'sentence')}: it needs at least {BATCH}; "
+            "give more text"
         )

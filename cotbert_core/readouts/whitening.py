@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 
 # A direction with a smaller share of the largest eigenvalue (a deviation 100,000 times smaller) is
 # float32 rounding error, which scaling would amplify.
@@ -54,8 +54,8 @@ def check_sample(count: int, size: int, dimensions: int | None = None) -> None:
     """Raise UserError unless `count` vectors of `size` numbers can be whitened to `dimensions`."""
     if count <= size:
         raise UserError(
-            f"whitening has a sample of {count} sentences for vectors of {size} numbers: it needs "
-            f"at least {size + 1} sentences; give more text"
+            f"whitening has a sample of {counted(count, 'sentence')} for vectors of {size} "
+            f"numbers: it needs at least {size + 1} sentences; give more text"
         )
     if dimensions is not None and not 1 <= dimensions <= size:
         raise UserError(f"whitening dimensions is {dimensions}: give 1 to {size}, the vector size")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import counted
 from cotbert_core.files import write_text
 from cotbert_core.messages.printable import shortened
 from pipelines.adapting.choosing import UNTOUCHED
@@ -41,7 +42,7 @@ class QuickstartOutcome:
     def label(self, name: str) -> str:
         """Return the name of a model with its number of steps: candidates may differ in it."""
         steps = {row["name"]: row["steps"] for row in self.adapted["trials"]}
-        return f"{name}, {steps[name]} steps" if name in steps else name
+        return f"{name}, {counted(steps[name], 'step')}" if name in steps else name
 
     def scores(self) -> dict[str, float]:
         """Return the share of queries that find their document first, by model."""

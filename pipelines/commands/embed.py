@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import counted
 from pipelines.commands.printing import print_facts
 from pipelines.embedding.options import EmbedOptions
 from pipelines.options import shared
@@ -48,10 +49,10 @@ def summary(result: Mapping[str, Any], keep_gone: bool) -> str:
     input are kept."""
     skipped = f"{result['skipped']:,} skipped."
     if "taken_over" not in result:
-        return f"{result['rows']:,} rows embedded, {skipped}"
+        return f"{counted(result['rows'], 'row')} embedded, {skipped}"
     fate = f" and {'kept' if keep_gone else 'dropped'}" if result["gone"] else ""
     return (
-        f"{result['new'] + result['changed']:,} rows embedded ({result['new']:,} new, "
+        f"{counted(result['new'] + result['changed'], 'row')} embedded ({result['new']:,} new, "
         f"{result['changed']:,} changed), {result['taken_over']:,} taken over, "
         f"{result['gone']:,} gone from the input{fate}, {skipped}"
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cotbert_core.errors import counted
 from cotbert_core.files import read_json
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
@@ -35,9 +36,10 @@ class Index:
 
         result = index(self.embeddings, self.output, self.options, self.update)
         print_result(result)
-        made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
+        made = f"{counted(result['rows'], 'row')} indexed, {result['left_out']:,} left out."
         if self.update is not None:
-            made += f" {result['added']:,} were added and {result['dropped']:,} dropped."
+            were = "was" if result["added"] == 1 else "were"
+            made += f" {result['added']:,} {were} added and {result['dropped']:,} dropped."
         print_ending(made, self.output, ("search", self.output, "YOUR QUERY", *self._texts()))
 
     def _texts(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cotbert_core.errors import counted
 from pipelines.commands.printing import print_facts
 from pipelines.options import shared
 from pipelines.options.declare import declared
@@ -30,9 +31,10 @@ class Prepare:
         result = prepare(self.options, self.output)
         print_output(rows_table(result), end="\n\n")
         print_facts(result)
-        made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
+        made, read = counted(result["rows"], "sentence"), counted(result["rows_read"], "row")
+        sentence = f"Prepared {made} from {read}."
         print_ending(
-            made, self.output, next_training(Corpus.open(self.output), self.options.encoder)
+            sentence, self.output, next_training(Corpus.open(self.output), self.options.encoder)
         )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import counted
 from pipelines.comparing.entries import Comparison
 from pipelines.comparing.report import write_compare_report
 from pipelines.comparing.rows import (
@@ -72,7 +73,7 @@ def _tracked(
     if comparison.tasks:
         params["tasks"] = ",".join(comparison.tasks.sts)
     names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
-    about = f"Compares {names} on one budget, each training with {seeds} seed{'s' * (seeds > 1)}."
+    about = f"Compares {names} on one budget, each training with {counted(seeds, 'seed')}."
     with (
         tracking.tracked_run("compare", params, about=about, home=output) as run,
         ray_session(output),

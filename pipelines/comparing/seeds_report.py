@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cotbert_core.errors import counted
 from cotbert_core.files import write_text
 from pipelines.comparing.report import NOT_TRAINED, dots
 from pipelines.recording.dev_metric import metric_in
@@ -25,7 +26,7 @@ def mean_sentence(result: Mapping[str, Any]) -> str:
     mean = {**result, metric.name: result[f"{metric.name}_mean"]}
     if None not in (untrained := [run[metric.before] for run in result["runs"]]):
         mean[metric.before] = fmean(untrained)
-    return baseline_sentence(mean, f"the mean of {seeds} seed{'s' * (seeds > 1)}")
+    return baseline_sentence(mean, f"the mean of {counted(seeds, 'seed')}")
 
 
 def write_seeds_report(path: Path, result: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

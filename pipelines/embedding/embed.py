@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.embedding import blocks
@@ -97,7 +97,9 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
     started = time.monotonic()
     ledger = BlockLedger(work.scratch)
     if work.before:
-        say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
+        rows = ledger.counts["rows"]
+        are = "is" if rows == 1 else "are"
+        say(f"continuing {work.output.parent.parent}: {counted(rows, 'row')} {are} done")
     warnings = say_warnings(found_notes(job.plan, cleaned="markup" in job.options.clean))
     workers = _embed_blocks(job, work, ledger)
     warnings += say_warnings(ledger.lost_rows(job.plan).warnings())

@@ -48,8 +48,9 @@ def _furthest(queries: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 def changed_sentence(changed: Mapping[str, Any], queries: int) -> str:
     """Return what changed, in words. changed: of `changed_queries`. queries: number of all."""
+    find = "finds its" if changed["gained"] == 1 else "find their"
     return (
-        f"Of {queries:,} queries, {changed['gained']:,} find their document first only after, and "
+        f"Of {queries:,} queries, {changed['gained']:,} {find} document first only after, and "
         f"{changed['lost']:,} only before. Below are those whose rank changed most, at most "
         f"{EXAMPLES} of each. Ranks are by cosine, without keyword search."
     )

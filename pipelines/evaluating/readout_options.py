@@ -10,7 +10,7 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.locations import INT8_FOLDER
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.pooling_files import unread_notes
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError, counted, unknown
 from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.exporting.int8_graph import RECORD_FILE, has_int8
 from cotbert_core.messages.redaction import without_credentials
@@ -53,7 +53,8 @@ class OpenReadout:
             return {}
         count = features.kept_whole
         if count:
-            say(f"{count:,} sentences keep all of their tokens: --remove would have left none")
+            keep = "keeps all of its" if count == 1 else "keep all of their"
+            say(f"{counted(count, 'sentence')} {keep} tokens: --remove would have left none")
         return {"kept_whole": count}
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cotbert_core.errors import counted
 from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.readouts import Flow, Ranking, Whitening
 from cotbert_core.readouts.flow import check_flow_sample
@@ -44,7 +45,8 @@ def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list
     column = options.text_column or "text"
     texts = read_texts(name, column, options.encoding, options.delimiter, also)
     if texts.dropped:
-        say(f"warning: {name}: {texts.read} rows read, dropped: {reasons_of(texts.dropped)}")
+        read = counted(texts.read, "row")
+        say(f"warning: {name}: {read} read, dropped: {reasons_of(texts.dropped)}")
     return list(dict.fromkeys(texts.sentences))
 
 

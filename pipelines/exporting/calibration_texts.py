@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.embedding.job import SHARD_BYTES
 from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
 from pipelines.reading import sources
@@ -35,8 +35,8 @@ def calibration_texts(options: QuantizeOptions) -> list[str]:
     found = sorted(set(_spread_texts(plan, 2 * options.rows)))
     if len(found) < 2 * LEAST_TEXTS:
         raise UserError(
-            f"the input has {len(found)} different texts: give at least {2 * LEAST_TEXTS}, half of "
-            "them to calibrate the graph and half to compare"
+            f"the input has {counted(len(found), 'different text')}: give at least "
+            f"{2 * LEAST_TEXTS}, half of them to calibrate the graph and half to compare"
         )
     return [found[place] for place in np.random.default_rng(0).permutation(len(found))]
 

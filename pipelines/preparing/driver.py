@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from pipelines.preparing import document_rows, duplicates
 from pipelines.preparing.hold_out import mark_held_out, write_held_out
@@ -81,7 +81,7 @@ def read_shards(
     for row in map_shards(task, len(numbers)):
         first_pass.add(row["number"], row["counts"])
         finished_bytes += sizes[row["number"]]
-        progress.show(finished_bytes, f"{first_pass.counts['read']:,} rows")
+        progress.show(finished_bytes, counted(first_pass.counts["read"], "row"))
     return first_pass
 
 

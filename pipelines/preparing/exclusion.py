@@ -18,7 +18,7 @@ from pathlib import Path
 
 import regex
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encodings
@@ -86,10 +86,11 @@ def _files(item: str) -> list[Path]:
         seen = [p for p in path.rglob("*") if p.is_file() and not is_hidden(str(p), str(path))]
         found = [p for p in seen if p.suffix.lower() in SUFFIXES]
         if skipped := sorted(set(seen).difference(found)):
+            are, exclude = ("is", "excludes") if len(skipped) == 1 else ("are", "exclude")
             say_once(
-                f"warning: {len(skipped):,} files in --exclude {item!r} are not txt, csv or tsv "
-                f"and exclude nothing, the first {str(skipped[0])!r}: write their sentences to "
-                "such files"
+                f"warning: {counted(len(skipped), 'file')} in --exclude {item!r} {are} not txt, "
+                f"csv or tsv and {exclude} nothing, the first {str(skipped[0])!r}: "
+                "write their sentences to such files"
             )
         outside = set(leading_out(str(path), [str(p) for p in found]))
         if outside:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.preparing.buckets import before_in_group, buckets, starts
 from pipelines.preparing.document_rows import MANY_DOCUMENTS, kept_places
 from pipelines.preparing.duplicates import KEPT
@@ -88,12 +88,14 @@ def _choose(
 
 def _found(options: PrepareOptions, possible: int, many: int) -> str:
     """Return in words how many documents, or sentences, can be held out."""
-    number = f"only {possible:,}" if possible else "no"
+    what = "document" if options.documents else "sentence"
+    only = f"only {counted(possible, what)}" if possible else f"no {what}s"
+    have = "has" if possible == 1 else "have"
     found = (
-        f"{number} documents have at least two different sentences and at most "
-        f"{MOST_SENTENCES:,}, one of them with at least {QUERY_WORDS} words"
+        f"{only} {have} at least two different sentences and at most {MOST_SENTENCES:,}, one of "
+        f"them with at least {QUERY_WORDS} words"
         if options.documents
-        else f"{number} sentences have at least {HALVES_WORDS} words"
+        else f"{only} {have} at least {HALVES_WORDS} words"
     )
     if many:
         found += f" ({many:,} sentences in {MANY_DOCUMENTS} documents or more were dropped)"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.backbone import check_max_length, load_tokenizer
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
 from pipelines.cleaning.cleaner import Cleaner
@@ -123,7 +123,7 @@ def _record(job: CorpusJob) -> dict[str, Any]:
 def _show_finished(count: int, work: ResumableOutput) -> None:
     shards = len(driver.finished(work.scratch, "[0-9]*.json"))
     parts = len(driver.finished(work.scratch, "part-*.json"))
-    and_parts = f" and {parts} parts" if parts else ""
+    and_parts = f" and {counted(parts, 'part')}" if parts else ""
     say(f"continuing {work.output.parent.parent}: {shards} of {count} shards{and_parts} are done")
 
 
@@ -179,5 +179,6 @@ def _require_rows(left: int, counts: Counter[str]) -> None:
     if not left:
         reasons = reasons_of(with_prefix(counts, DROPPED))
         raise UserError(
-            f"nothing is left of {counts['read']} rows ({reasons}): give other input or options"
+            f"nothing is left of {counted(counts['read'], 'row')} ({reasons}): give other "
+            "input or options"
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.errors import counted
 from cotbert_core.files import write_text
 from pipelines.reports import plots
 from pipelines.reports.colours import BLUE, ORANGE
@@ -68,7 +69,7 @@ def write_corpus_report(
         sections.insert(1, ("Documents", table(("documents", "number"), rows)))
     if warnings := manifest.get("warnings"):
         sections.insert(1, ("Warnings", table(("",), [(line,) for line in warnings], "text")))
-    note = f"{manifest['rows']:,} sentences, {manifest['tokens']:,} tokens."
+    note = f"{counted(manifest['rows'], 'sentence')}, {counted(manifest['tokens'], 'token')}."
     write_text(path, page("A prepared corpus", note, sections))
 
 

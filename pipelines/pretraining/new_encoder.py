@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import atomic_folder, read_json, write_json
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
@@ -68,7 +68,7 @@ def make_encoder(new: NewEncoder, corpus: Corpus, folder: Path, seed: int) -> No
                 "give the same options or a new output folder"
             )
         return
-    say(f"making a new encoder of {new.layers} layers x {new.hidden} in {folder}")
+    say(f"making a new encoder of {counted(new.layers, 'layer')} x {new.hidden} in {folder}")
     tokenizer = _tokenizer(_word_pieces(new, corpus), new)
     config = BertConfig(
         vocab_size=len(tokenizer),

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.packing import pack
@@ -84,8 +84,9 @@ def _write(packing: Packing, folder: Path) -> None:
     rows, dev = (packed.take(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
     if not len(rows) or not len(dev):
         raise UserError(
-            f"corpus {str(packing.corpus.path)!r} is packed into {len(packed)} rows of tokens, too "
-            "few to train on and to hold some out: give more text"
+            f"corpus {str(packing.corpus.path)!r} is packed into "
+            f"{counted(len(packed), 'row')} of tokens, too few to train on and to hold some "
+            "out: give more text"
         )
     data = make_data_folder(folder)
     for number, start in enumerate(range(0, len(rows), PART_ROWS)):

@@ -16,7 +16,7 @@ import torch
 
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import output_path
 from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods import build_method
@@ -64,8 +64,8 @@ def pretrain(
         packed, rows = packed_corpus(packing, output / PACKED)
     facts = packed.manifest["packed"]
     say(
-        f"{facts['sentences']:,} sentences are packed into {len(packed):,} rows of up to "
-        f"{packing.capacity} tokens; {len(rows)} more rows are held out"
+        f"packed {counted(facts['sentences'], 'sentence')} into {counted(len(packed), 'row')} of "
+        f"up to {packing.capacity} tokens; held out {counted(len(rows), 'more row')}"
     )
     dev = MaskedRows(rows)
     if not (output / BASELINE_FILE).is_file():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 
+from cotbert_core.errors import counted
 from pipelines.reading.bad_rows import FEWER_CELLS, PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import OF_TEXT
@@ -120,7 +121,8 @@ class LostRows:
         rest = named[MOST_FILES:]
         if rest:
             lost = sum(self._lost[name].total() for name in rest)
-            warnings.append(f"{len(rest):,} more files lost {lost:,} rows, the first {rest[0]!r}")
+            rows = counted(lost, "row")
+            warnings.append(f"{counted(len(rest), 'more file')} lost {rows}, the first {rest[0]!r}")
         return [*warnings, *self._short_warnings()]
 
     def _short_warnings(self) -> Iterator[str]:
@@ -132,7 +134,7 @@ class LostRows:
             share = f"{count:,} of {read:,} rows ({100 * count / read:.1f} %)"
             yield f"input {name!r} {what} in {share}, the first row {row:,}: {advice}"
         if rest := files[MOST_FILES:]:
-            yield f"{len(rest):,} more files have such rows, the first {rest[0]!r}"
+            yield f"such rows are in {counted(len(rest), 'more file')}, the first {rest[0]!r}"
 
     def _needs_warning(self, name: str) -> bool:
         lost = self._lost[name]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.reading import readers, sources
 from pipelines.reading.bad_rows import reasons_of
 from pipelines.reading.columns import check_reading
@@ -62,8 +62,8 @@ def read_texts(
         dropped += piece.dropped
     if not sentences:
         raise UserError(
-            f"corpus {corpus!r} has no text ({read} rows: {reasons_of(dropped)}): give a corpus "
-            "with text"
+            f"corpus {corpus!r} has no text ({counted(read, 'row')}: {reasons_of(dropped)}): give "
+            "a corpus with text"
         )
     return PlainTexts(sentences, read, dict(dropped))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cotbert_core.errors import counted
 from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from pipelines.reading.data_folder import REFUSED_FILE
@@ -128,7 +129,8 @@ class Run:
             self._uploads.flush()
             self._report_waiting(self._uploads.queue, final_folder)
         if self.lost:
-            say(f"warning: {self.lost} records for MLflow are lost")
+            are = "is" if self.lost == 1 else "are"
+            say(f"warning: {counted(self.lost, 'record')} for MLflow {are} lost")
 
     def _send(self, kind: str, **held: Any) -> None:
         if self.key is None:
@@ -173,7 +175,8 @@ class Run:
                 f"`{typed(('track-sync', str(folder)))}` sends them"
             )
         if refused := queue.refused():
-            say(f"warning: MLflow refused {len(refused)} records: {folder / REFUSED_FILE}")
+            records = counted(len(refused), "record")
+            say(f"warning: MLflow refused {records}: {folder / REFUSED_FILE}")
 
 
 def _number(value: float) -> float | str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from cotbert_core.errors import counted
 from cotbert_core.messages.printable import printable
 from pipelines.recording.tracking import commit
 from pipelines.reports.colours import custom_properties
@@ -116,7 +117,7 @@ def table(
     names, *lines = ([row[place] for place in filled] for row in [header, *cells])
     if shown is None or len(lines) <= shown:
         return _table(names, lines, kind)
-    summary = f"<summary>{len(lines) - shown:,} more rows</summary>"
+    summary = f"<summary>{counted(len(lines) - shown, 'more row')}</summary>"
     folded = f"<details>{summary}{_table(names, lines[shown:], kind)}</details>"
     return _table(names, lines[:shown], kind) + folded
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.runtime.cores import available_cores
 from pipelines.runtime.placement import use_own_device
 from pipelines.runtime.progress import say
@@ -41,10 +41,14 @@ def report_workers(requested: int | None, running: int, parts: int) -> None:
     if running < requested:
         say(
             f"note: --workers is {requested} and {running} will run, at most one for each part of "
-            f"the input that is left ({parts}), on {cores} core{'s' if cores > 1 else ''}"
+            f"the input that is left ({parts}), on {counted(cores, 'core')}"
         )
     elif running > cores:
-        say(f"note: --workers is {requested} and there are {cores} cores, which they will share")
+        are = "is" if cores == 1 else "are"
+        say(
+            f"note: --workers is {requested} and there {are} {counted(cores, 'core')}, which they "
+            "will share"
+        )
 
 
 def runs_alone(

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.settings import TrainSettings
 from pipelines.runtime.placement import Node
 from pipelines.runtime.progress import say
@@ -100,12 +100,13 @@ def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
     while (capacity := worker_capacity(live_nodes(), *per_worker)) < settings.workers:
         fitting = fewer_workers(settings, capacity)
         if fitting and time.monotonic() >= until:
-            say(f"warning: the cluster has room for {capacity} workers: continuing with {fitting}")
+            room = counted(capacity, "worker")
+            say(f"warning: the cluster has room for {room}: continuing with {fitting}")
             return fitting
         if capacity != reported:
             say(
-                f"waiting for resources for {settings.workers} workers: the cluster has enough for "
-                f"{capacity}"
+                f"waiting for resources for {counted(settings.workers, 'worker')}: the cluster has "
+                f"enough for {capacity}"
             )
             reported = capacity
         time.sleep(POLL_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from cotbert_core.errors import counted
 from pipelines.runtime.cores import available_cores
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
@@ -53,9 +54,10 @@ def worker_pool(
     placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
     if placed.idle_gpus:
         gpus = sum(node.gpus for node in nodes)
+        use = "uses" if placed.workers == 1 else "use"
         say(
-            f"note: {placed.workers} workers use {gpus - placed.idle_gpus} of {gpus} GPUs: a "
-            f"multiple of {gpus} workers uses them all"
+            f"note: {counted(placed.workers, 'worker')} {use} {gpus - placed.idle_gpus} of {gpus} "
+            f"GPUs: a multiple of {gpus} workers uses them all"
         )
     resources = {"num_cpus": placed.cpus}
     if placed.gpus:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.errors import UserError, missing_packages
+from cotbert_core.errors import UserError, counted, missing_packages
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from pipelines.embedding.embeddings import Block, Embeddings
 from pipelines.runtime.progress import Progress
@@ -102,8 +102,8 @@ def faiss_errors(
         # What follows the place in FAISS's code and the condition that did not hold.
         reason = str(error).strip().splitlines()[-1].rpartition("' failed: ")[2]
         raise UserError(
-            f"FAISS cannot make an index {options.factory!r} of {len(embeddings)} rows of "
-            f"{embeddings.dimension} dimensions ({reason}): {advice}"
+            f"FAISS cannot make an index {options.factory!r} of {counted(len(embeddings), 'row')} "
+            f"of {embeddings.dimension} dimensions ({reason}): {advice}"
         ) from None
 
 

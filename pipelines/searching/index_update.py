@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json
 from pipelines.embedding.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, faiss_errors, require, shown_blocks, vectors_of
@@ -74,7 +74,7 @@ def extend(
     # The ids beside any other kind of index are not renumbered rightly when it drops a row.
     if len(gone) and not isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
         raise UserError(
-            f"index {str(old.path)!r} holds {len(gone)} rows that have changed or are gone, and "
+            f"index {str(old.path)!r} holds {counted(len(gone), 'row')} changed or gone since, and "
             "only an index of the kind Flat can drop rows: index all rows, without --update"
         )
     if len(gone):

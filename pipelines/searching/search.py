@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cotbert_core.choices import KEYWORD_WEIGHT
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import absolute_path
@@ -117,7 +117,11 @@ def nearest(
         done += len(block.ids) + block.left_out
         progress.show(done)
     if left_out:
-        say(f"{left_out:,} rows have no direction (zeros, null or NaN) and were not compared")
+        have, were = ("has", "was") if left_out == 1 else ("have", "were")
+        say(
+            f"{counted(left_out, 'row')} {have} no direction (zeros, null or NaN) and {were} not "
+            "compared"
+        )
     return running.found()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
 from pipelines.reading import sources
@@ -53,8 +53,8 @@ def input_plan(
     # Row numbers depend on a file's position among all files.
     if plan.id_column is None and files not in (None, len(plan.files)):
         raise UserError(
-            f"--text names {len(plan.files)} files and the embeddings were made from {files}, "
-            "whose order decides the ids: name the whole input of `cotbert embed`"
+            f"--text names {counted(len(plan.files), 'file')} and the embeddings were made from "
+            f"{files}, whose order decides the ids: name the whole input of `cotbert embed`"
         )
     return plan
 

@@ -66,7 +66,8 @@ def read_held_out(corpus: str | Path, split: Split, least: int = LEAST_QUERIES) 
     rows = np.flatnonzero([half == split for half in columns["split"]])
     if len(rows) < least:
         raise UserError(
-            f"the held-out documents of corpus {str(folder)!r} have {len(rows)} {split} queries: "
+            f"the held-out documents of corpus {str(folder)!r} have {len(rows)} {split} "
+            f"{'query' if len(rows) == 1 else 'queries'}: "
             f"at least {least} are needed; prepare it with a larger --hold-out"
         )
     queries = [columns["query"][row] for row in rows]

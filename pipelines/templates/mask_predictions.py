@@ -18,7 +18,7 @@ import torch
 from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_files import load_pooling_config
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.evaluation import anisotropy, read_pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.redaction import without_credentials
@@ -125,7 +125,8 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCount
     else:
         texts = read_texts(options.corpus, options.text_column, options.encoding)
         sentences, dropped = texts.sentences, texts.dropped
-        name = f"{Path(without_credentials(options.corpus)).name}, {len(sentences):,} sentences"
+        corpus = Path(without_credentials(options.corpus))
+        name = f"{corpus.name}, {counted(len(sentences), 'sentence')}"
     # Sentences are not truncated, since the encoder does not process them.
     counts = np.bincount(tokenizer(sentences, None).flat)
     return TokenCounts(name, len(sentences), dropped, counts)

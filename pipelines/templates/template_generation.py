@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_text, write_text
 from cotbert_core.template_search.generation import (
     FORMS,
@@ -78,8 +78,8 @@ def read_definitions(path: Path) -> tuple[list[Definition], int]:
         )
     if bad or len(definitions) < len(valid):
         say(
-            f"{path}: {bad} lines without a definition and {len(valid) - len(definitions)} "
-            "repeated lines are ignored"
+            f"{path}: {counted(bad, 'line')} without a definition and "
+            f"{counted(len(valid) - len(definitions), 'repeated line')} are ignored"
         )
     return definitions, bad
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cotbert_core.errors import counted
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.runtime import ray_private
@@ -68,7 +69,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
         except _errors_of_workers() as error:
             ray_private.release_cores(messages)
             if lacked_resources(error):  # the workers did not start, so no worker was lost
-                say(f"still waiting for resources for {workers} workers")
+                say(f"still waiting for resources for {counted(workers, 'worker')}")
                 continue
             done = _done(training)
             restarts = 1 if done > before else restarts + 1
@@ -99,7 +100,8 @@ def _on_gpus(settings: TrainSettings) -> bool:
     gpus = gpus_there()
     on_gpus = takes_gpus(settings, gpus)
     if gpus and not on_gpus and settings.gpus_per_worker is None:
-        say(f"warning: {settings.workers} workers and {gpus} GPUs: training on CPU cores")
+        workers = counted(settings.workers, "worker")
+        say(f"warning: {workers} and {counted(gpus, 'GPU')}: training on CPU cores")
     return on_gpus
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name, model_digest
 from cotbert_core.encoder.pooling_files import own_prompt, query_template
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.template_texts import Template
@@ -55,7 +55,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
         which = " with another one in their document" if settings.method.from_documents else ""
         raise UserError(
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
-            f"{rows} sentences{which}: give a smaller batch_size or more sentences"
+            f"{counted(rows, 'sentence')}{which}: give a smaller batch_size or more sentences"
         )
     check_capacity(settings)
     steps = total_steps(rows, settings)

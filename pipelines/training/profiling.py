@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.training.distributed import rank
 
@@ -34,8 +34,8 @@ def check_steps(steps: int) -> None:
     """Raise UserError if the run has too few steps for a profile."""
     if steps < LEAST_STEPS:
         raise UserError(
-            f"the run has {steps} steps and --profile traces two after two for warm-up: train for "
-            f"at least {LEAST_STEPS} steps, or leave it out"
+            f"the run has {counted(steps, 'step')} and --profile traces two after two for warm-up: "
+            f"train for at least {LEAST_STEPS} steps, or leave it out"
         )
 
 

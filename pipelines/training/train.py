@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.checkpoints import Checkpoint
 from cotbert_core.training.shuffle_windows import window_rows
@@ -125,9 +125,10 @@ def _tracked(
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
     del params[CORES]  # it may change when the run continues, which MLflow refuses
     about = (
-        f"Trains {encoder.name} by {settings.method.name} on the {len(corpus):,} rows of "
-        f"{corpus.path}, {training_steps(settings, corpus):,} steps of {settings.batch_size}. The "
-        f"model is that of the step with the best dev score on {dev_name(training.dev)}."
+        f"Trains {encoder.name} by {settings.method.name} on the {counted(len(corpus), 'row')} of "
+        f"{corpus.path}, {counted(training_steps(settings, corpus), 'step')} of "
+        f"{settings.batch_size}. The model is that of the step with the best dev score "
+        f"on {dev_name(training.dev)}."
     )
     return tracking.tracked_run(
         "train",
@@ -169,7 +170,7 @@ def _run(
     baseline = baselines(output, own, training.dev, run, known)[encoder]
     steps = training_steps(settings, training.corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
-    say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
+    say(f"starting {counted(settings.workers, 'worker')}")
     with polled(follower.poll), message_queue(_say_warnings) as messages:
         fit(training, messages, process)
     follower.close()

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
@@ -86,8 +86,8 @@ def _check_number(output: Path, before: dict[str, Any], record: dict[str, Any]) 
 def _search_and_number(record: dict[str, Any]) -> str:
     trials = record.get("trials", {})
     if isinstance(trials, int):  # those of Optuna are not planned
-        return f"{trials} trials by {OPTUNA}"
-    return f"{len(trials)} trainings"  # one of each trial and seed
+        return f"{counted(trials, 'trial')} by {OPTUNA}"
+    return counted(len(trials), "training")  # one of each trial and seed
 
 
 def _is_finished(output: Path) -> bool:

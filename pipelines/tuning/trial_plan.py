@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.runtime.progress import say
 from pipelines.training.inputs import with_absolute_encoders
@@ -77,7 +77,10 @@ def sampled_plan(
     record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
     points = size(space)
     if points is not None and trials is not None and trials > points:
-        say(f"note: space {space.name} has {points} points, so there are {points} trials a seed")
+        say(
+            f"note: space {space.name} has {counted(points, 'point')}, and each seed has as many "
+            "trials"
+        )
     search = RANDOM if points is None or (trials or points) < points else GRID
     return TrialPlan(planned, len(planned), [t.settings for t in planned.values()], record, search)
 

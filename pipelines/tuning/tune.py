@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.files import output_path, read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
@@ -102,7 +102,9 @@ def tune(
 def _tracked(job: _Job) -> dict[str, Any]:
     """Run the sweep in its MLflow run, which fails with SweepError if no trial finished."""
     options, plan, output = job.options, job.plan, job.output
-    about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
+    about = (
+        f"{options.space.purpose} {counted(len(plan.trials), 'trial')} of recipe {options.recipe}."
+    )
     with (
         tracking.tracked_run(
             "tune",
@@ -193,14 +195,14 @@ def check_settings(
         longest = max(training_steps(settings, corpus) for settings in distinct.values())
         if stopping.grace >= longest:
             raise UserError(
-                f"asha is {stopping.grace} steps and the longest trial has {longest}, so no trial "
-                "would be stopped: give fewer steps"
+                f"asha is {counted(stopping.grace, 'step')} and the longest trial has {longest}, "
+                "so no trial would be stopped: give fewer steps"
             )
     notes: dict[str, None] = {}
     for settings in distinct.values():
         if stopping is not None and stopping.grace % settings.eval_every:
             raise UserError(
-                f"asha is {stopping.grace} steps and a dev check is made every "
+                f"asha is {counted(stopping.grace, 'step')} and a dev check is made every "
                 f"{settings.eval_every} (eval_every): give a multiple of that"
             )
         check_inputs(settings, corpus)

@@ -277,7 +277,7 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
         (["score\tsentence1\tsentence2", "1\ta\tb", "nan\tc\td"], "line 3: score is 'nan'"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "inf\tc\td"], "line 3: score is 'inf'"),
         (["score\tsentence1\tsentence2", "1\ta\tb", "1_0\tc\td"], "line 3: score is '1_0'"),
-        (["score\tsentence1\tsentence2", "1\ta\tb\tc"], "line 2: it has 1 more columns than"),
+        (["score\tsentence1\tsentence2", "1\ta\tb\tc"], "line 2: it has 1 more column than"),
         (["score\tsentence1\tsentence2\tscore", "1\ta\tb\t2"], "has the column 'score' twice"),
         (["score\tsentence1\tsentence2\tsplit", "1\ta\tb"], "line 2: it has no split"),
         (["score\tsentence1\tsentence2", "1\ta\t  "], "line 2: a sentence is empty"),

@@ -36,7 +36,7 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     assert {row["name"] for row in adapted["trials"]} == {"denosent-rest", "cot-bert-template"}
     assert result["held_out"] > 10
     words = ("own documents, found first", "mlflow ui --backend", "report.html", "cotbert adapt")
-    for one in (*words, "cot-bert-template, 1 steps", *QUERIES, *sentences(adapted)):
+    for one in (*words, "cot-bert-template, 1 step", *QUERIES, *sentences(adapted)):
         assert one in job.stdout
     assert "denosent-rest step 2/2" in job.stderr
     assert "Traceback" not in job.stderr

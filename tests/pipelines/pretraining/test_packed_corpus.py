@@ -113,7 +113,7 @@ def test_the_held_out_rows_are_always_the_same_and_not_trained_on(
 
 def test_too_little_text_is_refused(tmp_path, bert_folder):
     corpus = Corpus.open(write_corpus(tmp_path / "one", bert_folder, ["A man walks."]))
-    with pytest.raises(UserError, match="is packed into 1 rows of tokens, too few to train on"):
+    with pytest.raises(UserError, match="is packed into 1 row of tokens, too few to train on"):
         packed_corpus(packing(corpus, bert_folder), tmp_path / "packed")
     assert not (tmp_path / "packed").exists()
 

@@ -113,7 +113,7 @@ def test_another_kind_of_index_grows_and_does_not_shrink(tmp_path, texts):
     query = vector("new")[None] / np.linalg.norm(vector("new"))
     assert nearest(tmp_path / "i2", query, 1)[:2] == (101, [[5]])
     assert read_json(tmp_path / "i2" / "manifest.json")["index"]["factory"] == "HNSW16"
-    with pytest.raises(UserError, match="1 rows that have changed or are gone, and only an index"):
+    with pytest.raises(UserError, match="1 row changed or gone since, and only an index"):
         index(less, tmp_path / "i3", FLAT, tmp_path / "i1")
     assert not (tmp_path / "i3").exists()
 

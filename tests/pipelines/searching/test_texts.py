@@ -78,7 +78,7 @@ def test_rows_of_one_id_have_the_texts_that_were_embedded(tmp_path):
 def test_another_number_of_files_has_other_row_numbers(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     for name, message in (
-        ("a.txt", "--text names 1 files and the embeddings were made from 2"),
+        ("a.txt", "--text names 1 file and the embeddings were made from 2"),
         ("none.txt", r"'.*none\.txt' does not exist"),
     ):
         with pytest.raises(UserError, match=message):

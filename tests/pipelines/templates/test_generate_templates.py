@@ -40,7 +40,7 @@ def test_lines_are_read_and_bad_ones_said(tmp_path, capsys):
     read, bad = read_definitions(path)
     assert read == [Definition("orange", "a large: round fruit"), Definition("a b", "c: d")]
     assert bad == 5
-    assert "5 lines without a definition and 1 repeated lines" in capsys.readouterr().err
+    assert "5 lines without a definition and 1 repeated line are" in capsys.readouterr().err
 
 
 def test_the_command_writes_templates_that_can_be_scored(

@@ -214,7 +214,7 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
     ("changes", "message"),
     [
         ({"table": "head"}, "has no masked-language-model head"),
-        ({"corpus": "blank.txt"}, r"has no text \(1 rows: 1 empty\)"),
+        ({"corpus": "blank.txt"}, r"has no text \(1 row: 1 empty\)"),
         ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
     ],
 )

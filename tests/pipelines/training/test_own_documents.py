@@ -97,7 +97,7 @@ def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
         read_held_out(tmp_path, "dev")
     write_held_out(tmp_path, QUERIES[:3], TARGETS[:3])
     assert len(read_held_out(tmp_path, "test")) == 2
-    with pytest.raises(UserError, match=r"have 1 dev queries: at least 2 are needed"):
+    with pytest.raises(UserError, match=r"have 1 dev query: at least 2 are needed"):
         read_held_out(tmp_path, "dev")
     (tmp_path / "held-out.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(UserError, match="is no file of held-out documents"):
