@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from cotbert_core.evaluation import Labelled
 from pipelines.cleaning.options import in_order
 from pipelines.cleaning.steps import cleaning
@@ -54,14 +54,14 @@ def read_labelled(
     names = made.label_count
     if names < 2 or not len(made.asked):
         raise UserError(
-            f"labelled {options.labelled!r} has {_number(len(made.texts), 'different text')} and "
-            f"{_number(names, 'label')}: at least two labels are needed, one of them of two texts "
+            f"labelled {options.labelled!r} has {counted(len(made.texts), 'different text')} and "
+            f"{counted(names, 'label')}: at least two labels are needed, one of them of two texts "
             "or more"
         )
     left_out = f" of {len(labels):,}, chosen at random" if len(labels) > len(made.texts) else ""
     single = len(made.texts) - len(made.asked)
     verb = "is" if single == 1 else "are"
-    unscored = f"; {_number(single, 'text')} with a label of no other text {verb} not scored"
+    unscored = f"; {counted(single, 'text')} with a label of no other text {verb} not scored"
     unscored = unscored if single else ""
     say(
         f"labelled texts: {len(made.texts):,}{left_out}, with {names:,} labels{_reasons(dropped)}"
@@ -112,12 +112,13 @@ def _read(
                 dropped[REPEATED] += 1
             else:
                 labels[text] = as_text(value).strip()
-    for label, count in Counter(labels.values()).items():
-        if label.lower() in WRITTEN_OUT:
-            say(
-                f"note: the label of {_number(count, 'text')} in {name!r} is {label!r}, read like "
-                "any other: if it means that there is none, empty these cells"
-            )
+    written = Counter(label for label in labels.values() if label.lower() in WRITTEN_OUT)
+    if written:
+        say(
+            f"note: the label of {counted(written.total(), 'text')} in {name!r} is "
+            f"{' or '.join(map(repr, written))}, read like any other: if that means that there is "
+            "none, empty these cells"
+        )
     return labels, dropped
 
 
@@ -128,10 +129,6 @@ def _sampled(labels: dict[str, str], most: int) -> Labelled:
     kept = [texts[number] for number in chosen]
     numbers = np.unique([labels[text] for text in kept], return_inverse=True)[1]
     return Labelled(kept, numbers)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' if count != 1 else ''}"
 
 
 def _reasons(dropped: Counter[str]) -> str:
