@@ -23,7 +23,7 @@ from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
 from pipelines.runtime.cores import available_cores
-from pipelines.runtime.ending import REPORT_FILE, places, typed
+from pipelines.runtime.ending import REPORT_FILE, free_folder, places, typed
 from pipelines.runtime.progress import clock, print_output
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import gpus_there
@@ -107,6 +107,7 @@ def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> d
 
 def _next_commands(output: Path, seconds: float) -> str:
     mlflow = typed(("ui", "--backend-store-uri", tracking.shown_uri()), "mlflow")
-    adapt = ("adapt", "YOUR_DOCUMENTS", "--split", "en", "--output", "runs/mine")
-    embed = ("embed", output / "adapt" / MODEL, "--input", "YOUR.txt", "--output", "runs/vectors")
+    adapt = ("adapt", "YOUR_DOCUMENTS", "--split", "en", "--output", free_folder("runs/mine"))
+    words = ("embed", output / "adapt" / MODEL, "--input", "YOUR.txt")
+    embed = (*words, "--output", free_folder("runs/vectors"))
     return f"Done in {clock(seconds)}.\n{places(output, adapt, embed)}\n  runs    {mlflow}"

@@ -36,12 +36,16 @@ from pipelines.evaluating.scoring import (
 from pipelines.reading.columns import idle_options
 from pipelines.reading.documents import COLUMN, FILE, PARAGRAPH
 from pipelines.reports import html_page
-from pipelines.runtime.ending import REPORT_FILE, places, reading_words, rows_again
+from pipelines.runtime.ending import (
+    REPORT_FILE,
+    free_folder,
+    places,
+    reading_words,
+    rows_again,
+)
 from pipelines.runtime.progress import clock, table
 from pipelines.tuning.tables import error_lines
 
-# The folder of vectors in the next commands.
-VECTORS = "runs/vectors"
 # The page, in the output folder, that shows what became of the rows.
 CORPUS_REPORT = f"{CORPUS}/{REPORT_FILE}"
 # The searches that are compared; of equal ones the first, which costs less.
@@ -98,9 +102,10 @@ def next_commands(
     if best in (PASSAGES, PASSAGES_WITH_KEYWORDS):
         reading += ("--passages", str(PASSAGE_WORDS))
     keywords = ("--keywords",) if best in (WITH_KEYWORDS, PASSAGES_WITH_KEYWORDS) else ()
+    vectors = free_folder("runs/vectors")
     return [
-        ("embed", output / MODEL, "--input", *rows, *reading, "--output", VECTORS),
-        ("search", VECTORS, "YOUR QUERY", *keywords, "--text", *rows),
+        ("embed", output / MODEL, "--input", *rows, *reading, "--output", vectors),
+        ("search", vectors, "YOUR QUERY", *keywords, "--text", *rows),
     ]
 
 

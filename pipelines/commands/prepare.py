@@ -12,7 +12,7 @@ from pipelines.options import shared
 from pipelines.options.declare import declared
 from pipelines.options.shared import comma_names
 from pipelines.preparing.options import PrepareOptions
-from pipelines.runtime.ending import print_ending
+from pipelines.runtime.ending import free_folder, print_ending
 from pipelines.runtime.progress import print_output, table
 
 if TYPE_CHECKING:  # pyarrow would slow --help
@@ -56,7 +56,7 @@ def next_training(corpus: Corpus, encoder: str) -> list[str | Path]:
     words += batch_words(recipe, rows)
     if recipe == "documents" and corpus.manifest.get("held_out", 0) >= LEAST_HELD_OUT:
         words += ["--set", "dev=own"]  # the held-out documents choose the step
-    return [*words, "--output", "runs/mine"]
+    return [*words, "--output", free_folder("runs/mine")]
 
 
 def batch_words(recipe: str, rows: int) -> list[str]:

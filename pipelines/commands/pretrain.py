@@ -13,7 +13,7 @@ from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
-from pipelines.runtime.ending import print_ending, reading_words, rows_again
+from pipelines.runtime.ending import free_folder, print_ending, reading_words, rows_again
 from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
@@ -81,11 +81,11 @@ def _next(given: Pretrain, corpus: Corpus, is_new: bool) -> list[str | Path]:
     preparing again if the corpus has the tokens of another tokenizer."""
     model, training = given.output / "model", given.training
     if is_new and corpus.path == Path(training.corpus).expanduser().absolute():
-        return prepare_again(corpus, model, "corpus")
+        return prepare_again(corpus, model, free_folder("corpus"))
     recipe, rows = "simcse-base", rows_again((training.corpus,), training.text_column)
     words = ["train", recipe, "--corpus", *rows, *reading_words(training.reading)]
     batch = batch_words(recipe, len(corpus))
-    return [*words, "--encoder", model, *batch, "--output", "runs/mine"]
+    return [*words, "--encoder", model, *batch, "--output", free_folder("runs/mine")]
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:

@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError
 from pipelines.evaluating.options import LABELLED, LABELS
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, RESOURCES, SELECTION, TRAINING, Option
+from pipelines.runtime.ending import free_folder
 from pipelines.runtime.progress import say_once
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
@@ -251,5 +252,5 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
         tasks = ("--senteval", senteval, "--allow-missing")
         return ["evaluate", settings.encoder, model, *tasks]
     if training.dev_pairs is not None or training.labelled is not None:
-        return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
+        return ["embed", model, "--input", "YOUR.txt", "--output", free_folder("runs/vectors")]
     return ["evaluate", settings.encoder, model]

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from cotbert_core.messages.redaction import without_credentials
@@ -59,6 +59,13 @@ def reading_words(reading: Mapping[str, str | None]) -> tuple[str, ...]:
     """
     given = ((f"--{name}", value) for name, value in reading.items() if value is not None)
     return tuple(chain.from_iterable(given))
+
+
+def free_folder(name: str) -> str:
+    """Return the name of a folder for a next command's output, with -2, -3, ... at its end if
+    something of that name is there already, perhaps unfinished."""
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(n for n in names if not (Path(n).exists() or Path(f"{n}.partial").exists()))
 
 
 def shown_path(path: Path) -> Path:

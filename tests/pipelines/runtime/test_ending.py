@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipelines.commands.printing import INTERNAL, print_facts
-from pipelines.runtime.ending import print_ending, shown_path, typed
+from pipelines.runtime.ending import free_folder, print_ending, shown_path, typed
 from pipelines.runtime.progress import set_output
 
 
@@ -24,6 +24,14 @@ def test_a_job_names_its_result_folder_report_and_next_command(tmp_path, monkeyp
     print_ending("7 rows.", output)
     assert capsys.readouterr().out.splitlines()[3:] == ["  report  runs/my corpus/report.html"]
     assert shown_path(Path("../there")) == tmp_path.parent / "there", "paths elsewhere are whole"
+
+
+def test_the_output_of_a_next_command_is_new(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert free_folder("runs/vectors") == "runs/vectors"
+    for taken, free in (("vectors", "vectors-2"), ("vectors-2.partial", "vectors-3")):
+        Path("runs", taken).mkdir(parents=True)
+        assert free_folder("runs/vectors") == f"runs/{free}"
 
 
 def test_a_program_that_is_not_on_the_path_is_named_by_its_folder(tmp_path, monkeypatch):
