@@ -48,10 +48,14 @@ class Compare:
         from pipelines.comparing.report import HEADER, cells
         from pipelines.evaluating.evaluation_tasks import choose_tasks
         from pipelines.runtime.progress import print_output, table
+        from pipelines.training.inputs import check_warmup
 
         training = self.training
         entries = same_budget(self.entries, training.settings, training.changed)
-        settings = next(s for s in entries.values() if s is not None)
+        trained = [settings for settings in entries.values() if settings is not None]
+        for settings in trained:
+            check_warmup(settings, settings.max_steps)  # before raw text is prepared
+        settings = trained[0]
         seeds = training.seeds_of(settings, self.seeds)
         tasks = None
         if training.senteval:

@@ -62,10 +62,12 @@ class Pretrain:
         settings = self.training.settings(self.recipe)
         from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
         from pipelines.training.baseline_sentence import baseline_sentence
+        from pipelines.training.inputs import check_warmup
         from pipelines.training.profiling import read_sections
         from pipelines.training.training_run import RunOptions
 
         require_mlm(settings)
+        check_warmup(settings, settings.max_steps)  # before raw text is prepared
         new = _new_encoder(self)
         corpus = self.training.open_corpus(settings, self.output, inside=(PACKED, ENCODER))
         options = RunOptions(recipe=self.recipe, profile=self.profile, kept=self.kept)

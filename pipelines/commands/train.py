@@ -40,7 +40,7 @@ class Train:
         settings = self.training.settings(self.recipe)
         from pipelines.comparing.seeded_runs import train_seeds
         from pipelines.training.baseline_sentence import baseline_sentence
-        from pipelines.training.inputs import check_inputs
+        from pipelines.training.inputs import check_inputs, check_warmup
         from pipelines.training.profiling import read_sections
         from pipelines.training.sentence_length import with_corpus_max_length
         from pipelines.training.train import train
@@ -52,6 +52,7 @@ class Train:
                 "leave one of them out"
             )
         self.training.seeds_of(settings, self.seeds)  # UserError if both give one
+        check_warmup(settings, settings.max_steps)  # before raw text is prepared
         corpus, dev = self.training.open_data(settings, self.output)
         options = RunOptions(recipe=self.recipe, profile=self.profile, kept=self.kept)
         settings = with_corpus_max_length(settings, corpus)

@@ -27,16 +27,19 @@ class Tune:
         from cotbert_core.settings import override
         from pipelines.training.baseline_sentence import baseline_sentence
         from pipelines.training.dev_sets import dev_metric
+        from pipelines.training.inputs import check_warmup
         from pipelines.training.sentence_length import with_corpus_max_length
         from pipelines.tuning.report import BEST
         from pipelines.tuning.state import model_of
         from pipelines.tuning.tables import trials_table
-        from pipelines.tuning.trial_plan import check_fixed
+        from pipelines.tuning.trial_plan import check_fixed, varied
         from pipelines.tuning.tune import tune
 
         settings = self.training.settings(self.options.recipe)
         options = replace(self.options, seeds=self.training.seeds_of(settings, self.options.seeds))
         check_fixed(options.space, self.training.differing(options.recipe, settings))
+        if not varied(options.space) & {"max_steps", "optimizer.warmup_steps"}:
+            check_warmup(settings, settings.max_steps)  # before raw text is prepared
         stopping = options.stopping
         if stopping is not None and "eval_every" not in self.training.changed:
             settings = override(settings, {"eval_every": stopping.grace})

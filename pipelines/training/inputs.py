@@ -58,17 +58,23 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
             f"{counted(rows, 'sentence')}{which}: give a smaller batch_size or more sentences"
         )
     check_capacity(settings)
-    steps = total_steps(rows, settings)
-    if settings.optimizer.warmup_steps >= steps:
-        raise UserError(
-            f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
-            f"steps: give --set optimizer.warmup_steps={steps // 10} or another number below "
-            f"{steps}, or more steps"
-        )
+    check_warmup(settings, total_steps(rows, settings))
     method = build_method(backbone, settings, initialized=False)
     _check_room(method, settings)
     notes = [*cut_notes(settings, corpus), *document_notes(settings, corpus)]
     return [*notes, *_unread_notes(method, settings), *method.notes(corpus.columns)]
+
+
+def check_warmup(settings: TrainSettings, steps: int | None) -> None:
+    """Raise UserError if the warm-up takes all steps of a run; None if their number is not known
+    yet."""
+    warmup = settings.optimizer.warmup_steps
+    if steps is not None and warmup >= steps:
+        raise UserError(
+            f"optimizer.warmup_steps is {warmup} and the run has {counted(steps, 'step')}: give "
+            f"--set optimizer.warmup_steps={steps // 10} or another number below {steps}, or more "
+            "steps"
+        )
 
 
 def _unread_notes(method: Method, settings: TrainSettings) -> list[str]:

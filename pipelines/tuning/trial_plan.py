@@ -103,11 +103,15 @@ def plan_trials(
     return planned
 
 
+def varied(space: Space) -> set[str]:
+    """Return the names of the settings that vary in a space."""
+    return {*space.settings, *(path for one in space.variants.values() for path in one)}
+
+
 def check_fixed(space: Space, changed: Collection[str]) -> None:
     """Raise UserError if a setting that the user gave varies in the space, except for the encoder,
     whose tokenizer the corpus has."""
-    varied = {*space.settings, *(path for one in space.variants.values() for path in one)}
-    if hits := sorted({*changed} & varied - {"encoder"}):
+    if hits := sorted({*changed} & varied(space) - {"encoder"}):
         raise UserError(
             f"{hits[0]} is given, by --set, --config or its own option, and space {space.name} "
             f"varies it: leave it out, or choose another space"

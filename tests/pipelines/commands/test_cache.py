@@ -9,6 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
+from pipelines.cli import main
 from pipelines.commands import corpus_cache
 from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
 from pipelines.recipes import RECIPES
@@ -78,6 +79,19 @@ def test_raw_text_without_the_texts_of_a_method_is_not_prepared(text, prepared, 
     method = RECIPES["simcse-supervised"]().method
     with pytest.raises(UserError, match=rf"corpus '{text}' has no column 'augmented_text', which"):
         open_or_prepare(str(text), bert_folder, 16, method=method)
+    assert prepared == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train denosent-base", "compare simcse-base denosent-base", "tune denosent-dropout"],
+)
+def test_raw_text_is_not_prepared_for_fewer_steps_than_the_warm_up(
+    text, prepared, bert_folder, tmp_path, capsys, command
+):
+    words = [*command.split(), "--corpus", str(text), "--encoder", bert_folder, "--steps", "1"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 2
+    assert "warmup_steps is 500 and the run has 1 step: give" in capsys.readouterr().err
     assert prepared == []
 
 
