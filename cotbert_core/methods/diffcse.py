@@ -50,8 +50,8 @@ class DiffCse(WithoutTemplate):
         with of_setting("generator"):
             generator = load_backbone(self.method.generator or backbone.name)
             require_tokenizer(generator, backbone)
-        # In a tuple, which keeps the weights out of the checkpoints.
-        self.generator = (generator, load_mlm_head(generator))
+            # In a tuple, which keeps the weights out of the checkpoints.
+            self.generator = (generator, load_mlm_head(generator))
         tokens = len(backbone.tokenizer.hf)
         self.masking = Masking(self.method.mask_share, self.require_mask(), tokens)
         self.head = NormalizedHead(backbone.hidden_size)
