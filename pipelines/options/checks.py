@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.options.declare import Option
 
 
 def at_least(options: Any, least: int, *names: str) -> None:
@@ -23,6 +24,13 @@ def above(options: Any, bound: float, *names: str) -> None:
 def option_of(field: str) -> str:
     """Return the option that sets a field, unless the field names another."""
     return "--" + field.replace("_", "-")
+
+
+def _given_name(options: Any, field: str) -> str:
+    """Return the name by which a user gives a field: that of its option, if it differs."""
+    metadata = next(one.metadata for one in fields(options) if one.name == field)
+    flag = metadata[Option].flag if Option in metadata else ""
+    return flag.removeprefix("--").replace("-", "_") or field
 
 
 def only_with(needed: str, options: Any, *names: str, flag: str = "") -> None:
@@ -45,4 +53,4 @@ def _check(
     for name in names:
         value = getattr(options, name)
         if value is not None and not (math.isfinite(value) and holds(value)):
-            raise UserError(f"{name} is {value}: give {wanted}")
+            raise UserError(f"{_given_name(options, name)} is {value}: give {wanted}")

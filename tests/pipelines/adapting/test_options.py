@@ -48,7 +48,7 @@ def test_rows_that_are_not_split_are_sentences_without_a_document(options, by):
         ({"candidates": ("denosent",)}, "candidate 'denosent'"),
         ({"without": ("nothing",)}, "candidate 'nothing'"),
         ({"candidates": ("simcse",), "without": ("simcse",)}, "leave at least one candidate"),
-        ({"max_steps": 0}, "max_steps is 0"),
+        ({"max_steps": 0}, "^steps is 0: give at least 1"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"batch_size": 64, "workers": 3}, "batch_size is 64 and workers is 3: give a batch_size"),
         ({"hold_out": 1}, "hold_out is 1"),
