@@ -88,9 +88,9 @@ def check(
     _check_name(name, command, server)
     local = running()
     is_local = local is not None and local.address == server.address
-    if is_local:
-        variables.setdefault("MLFLOW_TRACKING_URI", absolute_store(OWN_STORE))
     notes = _notes(variables, is_local)
+    if is_local and not variables.get("MLFLOW_TRACKING_URI"):
+        variables["MLFLOW_TRACKING_URI"] = absolute_store(OWN_STORE)
     made = f"{command[0]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     return Submission(name or made, tuple(command), variables, notes)
 
@@ -143,7 +143,8 @@ def _notes(variables: Mapping[str, str], is_local: bool) -> tuple[str, ...]:
     store = variables.get("MLFLOW_TRACKING_URI", "")
     notes = [f"passed on: {', '.join(sorted(variables))}"] if variables else []
     if is_local:
-        return tuple(notes)
+        unset = f"MLFLOW_TRACKING_URI is not set here: the run is in {absolute_store(OWN_STORE)}"
+        return tuple(notes if store else [*notes, unset])
     notes.append(f"all nodes must see the command's paths; relative ones mean {Path.cwd()}")
     if not store:
         notes.append(

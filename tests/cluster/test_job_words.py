@@ -135,6 +135,18 @@ def test_a_job_as_it_is_sent(own_place, monkeypatch):
     assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set here")
 
 
+def test_the_local_cluster_s_store_is_not_said_to_be_passed_on(own_place, monkeypatch):
+    with FakeServer(answers()) as fake:
+        local = SimpleNamespace(address=fake.url)
+        monkeypatch.setattr(jobs, "running", lambda: local)
+        job = jobs.check(TRAIN, parse, JobServer(fake.url), None)
+    store = f"sqlite:///{own_place}/mlflow.db"
+    assert job.variables["MLFLOW_TRACKING_URI"] == store
+    passed, unset = job.notes
+    assert "MLFLOW" not in passed
+    assert unset == f"MLFLOW_TRACKING_URI is not set here: the run is in {store}"
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
