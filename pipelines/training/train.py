@@ -131,7 +131,7 @@ def _tracked(
         f"on {dev_name(training.dev)}."
     )
     return tracking.tracked_run(
-        "train",
+        "pretrain" if settings.method.name == "mlm" else "train",
         params | ({"recipe": options.recipe} if options.recipe else {}),
         name=options.name or tracking.run_name(called, encoder, output),
         about=about,

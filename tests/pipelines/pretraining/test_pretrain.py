@@ -12,6 +12,7 @@ import threading
 import pytest
 import torch
 from forked import Command
+from mlflow import MlflowClient
 from process_tree import kill_first
 from safetensors.torch import load_file
 from trainings import SENTENCES, result_of, set_words, wait_for_checkpoint
@@ -76,6 +77,8 @@ def curve(run):
 
 def test_the_result_is_the_masked_accuracy_and_no_spearman(trained):
     result, rows = result_of(trained), read_rows(trained / "metrics.jsonl")
+    run = MlflowClient(tracking_uri="sqlite:///mlflow.db").get_run(result["mlflow_run_id"])
+    assert run.data.tags["job"] == "pretrain"
     scores = {step: rows[step]["dev_mlm_accuracy"] for step in (0, 2, 4, 6)}
     assert result["dev_mlm_accuracy_before"] == scores[0]
     assert result["baseline_mlm_accuracy"] == pytest.approx(scores.pop(0), abs=0.5)
