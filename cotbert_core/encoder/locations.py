@@ -54,6 +54,13 @@ def locate_encoder(name: str) -> str:
     return name
 
 
+def short_name(name: str) -> str:
+    """Return the name of an encoder for display: that of its folder, after the one above it if it
+    is `model`, as every training calls its encoder."""
+    path = Path(name)
+    return f"{path.parent.name}/{path.name}" if path.name == MODEL_FOLDER else path.name
+
+
 def model_digest(model: str, files: Sequence[str] = DIGESTED) -> str | None:
     """Return a short hash of the files that determine a folder's vectors; None for a hub name.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import without_credentials
@@ -70,6 +71,6 @@ def params(options: AdaptOptions) -> dict[str, Any]:
 def about(options: AdaptOptions) -> str:
     """Return what an adaptation does, in a sentence for MLflow."""
     return (
-        f"Adapts {Path(options.encoder).name} to {', '.join(options.inputs)}; candidates: "
+        f"Adapts {short_name(options.encoder)} to {', '.join(options.inputs)}; candidates: "
         f"{', '.join(options.chosen)}."
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.evaluation import EncodeFunctions
 from cotbert_core.files import read_json
 from cotbert_core.settings import Precision
@@ -75,7 +76,7 @@ def untouched_rows(
     """Return a row for each encoder: its baseline."""
     rows = []
     for encoder, baseline in found.items():
-        of = f" {Path(encoder).name}" if len(found) > 1 else ""
+        of = f" {short_name(encoder)}" if len(found) > 1 else ""
         tests = []
         if tasks is not None:
             encode = baseline.open(encoder, encoders[encoder])

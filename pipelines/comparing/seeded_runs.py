@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.recording import tracking
@@ -71,7 +72,7 @@ def train_seeds(
     recipe, encoder = options.recipe or settings.method.name, settings.encoder
     params = {**shown, "seeds": ",".join(map(str, seeds)), "recipe": recipe}
     params |= {"corpus": str(corpus.path)}
-    about = f"Trains {Path(encoder).name} by {recipe} with the seeds {params['seeds']}."
+    about = f"Trains {short_name(encoder)} by {recipe} with the seeds {params['seeds']}."
     output = check_output(output, RUNS, record)
     with locked_output(output):
         open_output(output, RUNS, record)

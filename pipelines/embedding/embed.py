@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
@@ -118,7 +119,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         vocabulary, precisions = share_of_earlier(job.earlier, ledger.counts["taken_over"])
         ledger.counts.update(vocabulary)
         ledger.precisions |= precisions
-    warnings += say_warnings(vocabulary_warnings(ledger.counts, Path(job.options.model).name))
+    warnings += say_warnings(vocabulary_warnings(ledger.counts, short_name(job.options.model)))
     warnings += say_warnings(precision_warnings(ledger.precisions))
     made = manifest(job.options, job.plan, job.metadata, ledger, warnings, update)
     write_json(work.output / MANIFEST_FILE, made)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.backbone import check_max_length, load_tokenizer
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
@@ -164,7 +165,7 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     counts += driver.choose_rows(len(plan.shards), options, work)
     counts += driver.write_parts(job.tokenizer, options, first_pass.kept.tolist(), work)
     _require_rows(counts["rows"], counts)
-    warnings += say_warnings(vocabulary_warnings(counts, Path(options.encoder).name))
+    warnings += say_warnings(vocabulary_warnings(counts, short_name(options.encoder)))
     entries, sizes, notes = driver.finish_documents(options, counts, work)
     warnings += say_warnings(notes)
     manifest = corpus_manifest(job, first_pass, counts, entries, warnings)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pooling_files import load_pooling_config, unread_notes
 from cotbert_core.errors import UserError
@@ -193,7 +194,7 @@ def _scored_now(
     encoder: str, dev: DevSets, precision: Precision, readouts: Collection[str]
 ) -> Baseline:
     """Score an encoder, show the baseline and return it."""
-    say(f"scoring the untouched encoder {Path(encoder).name} ({dev_name(dev)})")
+    say(f"scoring the untouched encoder {short_name(encoder)} ({dev_name(dev)})")
     # bf16, meant for the workers' GPUs, can be 100 times slower on the driver.
     precision = "fp32" if precision == "fp32" else "auto"
     found = score_untouched(encoder, dev, precision, readouts)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import short_name
 from cotbert_core.errors import UserError, counted
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.checkpoints import Checkpoint
@@ -119,13 +120,13 @@ def _tracked(
 ) -> AbstractContextManager[tracking.Run]:
     """Return the MLflow run, which has the settings as params. record: from `_record`."""
     settings, corpus, output = training.settings, training.corpus, training.output
-    options, encoder = training.options, Path(settings.encoder)
+    options, encoder = training.options, short_name(settings.encoder)
     called = options.recipe or settings.method.name
     digests = {key: value for key, value in record.items() if key != "settings"}
     params = {**record["settings"], "corpus": str(corpus.path), **digests}
     del params[CORES]  # it may change when the run continues, which MLflow refuses
     about = (
-        f"Trains {encoder.name} by {settings.method.name} on the {counted(len(corpus), 'row')} of "
+        f"Trains {encoder} by {settings.method.name} on the {counted(len(corpus), 'row')} of "
         f"{corpus.path}, {counted(training_steps(settings, corpus), 'step')} of "
         f"{settings.batch_size}. The model is that of the step with the best dev score "
         f"on {dev_name(training.dev)}."

@@ -266,6 +266,11 @@ def test_minilm_is_on_the_hub_where_its_package_is_not_installed(monkeypatch):
     assert locations.locate_encoder(MINILM) == "sentence-transformers/all-MiniLM-L6-v2"
 
 
+def test_the_models_of_trainings_are_told_apart():
+    shown = {"runs/first/model": "first/model", "/a/bert": "bert", MINILM: MINILM, "org/x": "x"}
+    assert {name: locations.short_name(name) for name in shown} == shown
+
+
 def test_the_most_tokens_are_known_without_a_tokenizer(encoder_folder, monkeypatch):
     monkeypatch.setattr(backbone, "load_tokenizer", lambda _: pytest.fail("loaded"))
     assert backbone.most_tokens(encoder_folder) == 128
