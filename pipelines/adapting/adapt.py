@@ -49,7 +49,7 @@ from pipelines.adapting.final_model import (
 )
 from pipelines.adapting.job_record import CORPUS, MODEL, about, params, record, require_same_inputs
 from pipelines.adapting.labelled_halves import LabelledHalves, read_halves
-from pipelines.adapting.length_notes import length_notes, require_sentences
+from pipelines.adapting.length_notes import length_notes, require_positions, require_sentences
 from pipelines.adapting.merging import average
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
@@ -106,6 +106,7 @@ def adapt(
     workers = {"workers": options.workers, "batch_size": options.batch_size}
     check_capacity(settings := override(TrainSettings(), workers))
     check_concurrent(settings, options.max_concurrent)
+    require_positions(options.encoder)
     stamps = dict(check_input(options.prepare_options()).stamps)
     require_general_text(options)
     labelled = read_halves(options)

@@ -20,6 +20,18 @@ TEXTS = 0.5
 LONG_DOCUMENTS = 0.2
 
 
+def require_positions(encoder: str) -> None:
+    """Raise UserError for an encoder NAME that cannot read sentences of SENTENCE_TOKENS."""
+    most = most_tokens(encoder)
+    special = load_tokenizer(encoder).hf.num_special_tokens_to_add()
+    if most is not None and most < SENTENCE_TOKENS + special:
+        raise UserError(
+            f"encoder {encoder!r} takes at most {most} tokens and adapt trains on sentences of up "
+            f"to {SENTENCE_TOKENS} and {special} special ones: give another encoder, or train this "
+            "one by `cotbert train` with a smaller --set max_length"
+        )
+
+
 def length_notes(corpus: Corpus, encoder: str, options: AdaptOptions) -> list[str]:
     """Return a note if rows that are adapted to as sentences look like texts, or if documents are
     longer than the encoder NAME reads."""

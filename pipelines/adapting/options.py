@@ -42,8 +42,8 @@ FROM_DOCUMENTS = tuple(
 )
 # The value of --documents for rows that are single sentences.
 NO_DOCUMENTS = "none"
-# The maximum sequence length, lowered to the encoder's own limit. 99 % of the sentences of
-# documentation and of reviews have at most 60 tokens.
+# The maximum number of tokens of a sentence, which the encoder must be able to read. 99 % of the
+# sentences of documentation and of reviews have at most 60 tokens.
 SENTENCE_TOKENS = 64
 
 # The default number of held-out documents or sentences, lowered to a tenth of those possible.
