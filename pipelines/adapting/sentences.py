@@ -184,6 +184,8 @@ def _average_sentences(
 
 def _gap(row: Mapping[str, Any], digits: int) -> str:
     """Return a difference with its interval, and whether it may be chance."""
+    if row["difference"] == 0 and row["low"] is None and row["p"] is not None:  # in one order
+        return "no difference"
     if row["low"] is None:
         return f"{row['difference']:+.{digits}f} (of {TOO_FEW} for an interval): this may be chance"
     gap, low, high = (f"{row[key]:+.{digits}f}" for key in ("difference", "low", "high"))

@@ -41,14 +41,16 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
     """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
     They are None for an undefined correlation, since JSON has no NaN; low, high and p also if there
-    are too few documents, texts or pairs without a common sentence. low and high are no further
-    from 0 than the scores allow.
+    are too few documents, texts or pairs without a common sentence; low and high if both models put
+    the pairs in the same order. low and high are no further from 0 than the scores allow.
     """
     found = {}
     for name in first.resampled:
         gap = score_of(second.entries[name]) - score_of(first.entries[name])
         groups = first.groups.get(name)
         values = asdict(difference(gap, *_resampled(name, first, second), groups))
+        if groups is None and values["high"] - values["low"] < 1e-9:
+            values |= {"low": math.nan, "high": math.nan}
         most = _span(name, first.entries[name])
         values |= {end: float(np.clip(values[end], -most, most)) for end in ("low", "high")}
         found[name] = {key: v if math.isfinite(v) else None for key, v in values.items()}
@@ -93,6 +95,8 @@ def _sentence(label: str, against: str, of: str, entry: Mapping[str, Any]) -> st
     gap, low, high = entry["difference"], entry["low"], entry["high"]
     if gap is None:
         return f"{label} and {against} cannot be compared, {of}: one of them gives equal cosines."
+    if low is None and entry["p"] is not None:
+        return f"{label} and {against} have the same score, so nothing tells them apart, {of}."
     if low is None:
         return (
             f"The difference between {label} and {against} is {gap:+.2f}, {of}, of {TOO_FEW} to "

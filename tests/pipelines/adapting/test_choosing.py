@@ -231,6 +231,13 @@ def test_a_gain_that_may_be_chance_is_said_to_be_so():
     )
 
 
+def test_pairs_that_keep_their_order_have_no_interval():
+    made = result()
+    same = {**compared(73.85, 73.85, 0.0, None, None), "p": 1.0}
+    made["table"] = {**made["table"], "pairs-dev": same}
+    assert "Spearman 73.85 before, 73.85 after: no difference." in " ".join(sentences(made))
+
+
 def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
     only, words = sentences(result(UNTOUCHED))
     assert words.endswith("it finds 60.2 %.")

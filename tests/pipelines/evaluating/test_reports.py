@@ -162,6 +162,8 @@ def test_pairs_in_perfect_order_have_no_interval():
     add_sts(perfect, {"STS-B": {"all": Predicted(gold, gold, numbers)}}, 100)
     entry = perfect.entries["STS-B"]
     assert (entry["spearman"], entry["low"], entry["high"]) == (pytest.approx(100.0), None, None)
+    gap = differences(perfect, perfect)["STS-B"]
+    assert gap == {"difference": 0.0, "low": None, "high": None, "p": 1.0}
 
 
 def rows_of(text, title):
