@@ -47,7 +47,7 @@ def scored(name: str, model: Path, dev: DevSets) -> Contender:
     """Return a model folder with its dev score."""
     encode = SentenceEncoder.from_pretrained(model).functions()
     score = score_dev(encode, dev)[dev_metric(dev).name]
-    say(f"{name}: {score:.2f} {dev_metric(dev).label}")
+    say(f"{name}: {dev_metric(dev).words} {score:.2f}")
     return Contender(name, str(model), score)
 
 
