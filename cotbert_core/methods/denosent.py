@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -100,14 +101,11 @@ class DenoSent(Contrastive):
         rows = self.anchor.wrap(target)
         lengths = rows.lengths.numpy()
         self.work += Work(flops=self._decoder_flops(lengths))
-        total = torch.zeros((), device=memory.device)
-        most = self.settings.mini_batch_size
-        for chosen, width in length_batches(lengths, *train_budget(memory.device), most):
-            piece = rows, chosen, width, memory
-            if most:
-                total = total + recomputed(self._rebuilt, *piece, device=memory.device)
-            else:
-                total = total + self._rebuilt(*piece)
+        device, most = memory.device, self.settings.mini_batch_size
+        total = torch.zeros((), device=device)
+        loss = partial(recomputed, self._rebuilt, device=device) if most else self._rebuilt
+        for chosen, width in length_batches(lengths, *train_budget(device), most):
+            total = total + loss(rows, chosen, width, memory)
         (tokens,) = sums([float(lengths.sum())])
         return total * world_size() / tokens
 

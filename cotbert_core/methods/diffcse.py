@@ -141,6 +141,7 @@ class Discriminator(nn.Module):
         before = to_device(original.ids, device)
         total = torch.zeros((), device=device)
         batches = length_batches(original.lengths.numpy(), *train_budget(device), most)
+        loss = partial(recomputed, self._loss, device=device) if most else self._loss
         for chosen, width in batches:
             attended = torch.arange(width) < original.lengths[chosen, None]
             rows = to_device(chosen, device)
@@ -149,11 +150,7 @@ class Discriminator(nn.Module):
             wanted = replaced.long().masked_fill(to_device(~attended, device), -100)
             mask = self._mask(attended)
             mask = None if mask is None else to_device(mask, device)
-            piece = ids, mask, vectors.index_select(0, rows), wanted
-            if most:
-                total = total + recomputed(self._loss, *piece, device=device)
-            else:
-                total = total + self._loss(*piece)
+            total = total + loss(ids, mask, vectors.index_select(0, rows), wanted)
         return total
 
     def _loss(self, ids: Tensor, mask: Tensor | None, vectors: Tensor, wanted: Tensor) -> Tensor:
