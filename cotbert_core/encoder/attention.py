@@ -193,7 +193,7 @@ def unpadded_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    scaling: float | None = None,
+    scaling: float,
     dropout: float = 0.0,
     offsets: Tensor | None = None,
     longest: int | None = None,
@@ -223,10 +223,9 @@ def _padded_inside(
     key: Tensor,
     value: Tensor,
     offsets: Tensor,
-    scaling: float | None,
+    scaling: float,
 ) -> tuple[Tensor, None]:
     """Return what `unpadded_attention` does, by `plain_attention` on the padded rows (N, L)."""
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = offsets.diff()
     if len(lengths) == 1:
         return plain_attention(module, query, key, value, None, scaling=scaling)[0], None

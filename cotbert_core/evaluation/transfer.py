@@ -75,11 +75,13 @@ class Outcome:
 
     def test(self, train: Block, test: Block, regularisation: float) -> None:
         """Train a classifier on `train`, score it on `test` and store the results."""
+        from sklearn.metrics import f1_score
+
         rows, labels = test
         predicted = self.fit(train, regularisation).predict(rows)
         self.right.append(predicted == labels)
         self.accuracy.append(100 * float(self.right[-1].mean()))
-        self.f1.append(100 * f1(predicted, labels))
+        self.f1.append(100 * f1_score(labels == 1, predicted == 1, zero_division=0))
 
 
 def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> LogisticRegression:
@@ -90,15 +92,6 @@ def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> Logistic
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the outcome counts them
         return LogisticRegression(C=regularisation, max_iter=MAX_STEPS).fit(rows, labels)
-
-
-def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return the harmonic mean of precision and recall of class 1.
-
-    predicted, labels: (N,). The result is 0 if class 1 is neither predicted nor a label.
-    """
-    both = np.sum((predicted == 1) & (labels == 1))
-    return float(2 * both / max(1, np.sum(predicted == 1) + np.sum(labels == 1)))
 
 
 def folds(block: Block, seed: int) -> Iterator[tuple[Block, Block]]:

@@ -65,7 +65,7 @@ def transformers_lines(pooling: PoolingConfig, read_token: str | None) -> str:
     else:
         lines = (
             'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids('
-            f"{_string(read_token)})\n"
+            f"{printable(json.dumps(read_token, ensure_ascii=False))})\n"
             "vectors = hidden[read]\n"
         )
     if pooling.head == "tanh":
@@ -91,11 +91,6 @@ def serving_line(not_served: str | None, exportable: bool) -> str:
         "give DIR to text-embeddings-inference's ONNX Runtime image, and set no pooling by hand, "
         "which would give other vectors.\n"
     )
-
-
-def _string(text: str) -> str:
-    """Return a text as a Python literal on one line."""
-    return printable(json.dumps(text, ensure_ascii=False))
 
 
 def block(title: str, code: str) -> str:

@@ -56,19 +56,16 @@ class Files:
     def write(self, run: Run, result: dict[str, Any], models: Sequence[Model]) -> None:
         """Write the files and log them to the run; show the result if that fails."""
         try:
-            self._write(run, result, models)
+            if self.output is not None:
+                write_json(self.output, result)
+                run.artifact(self.output)
+            for path in self.reports:
+                from pipelines.evaluating import pages  # matplotlib
+
+                page = pages.evaluation_page if path.suffix.lower() == ".html" else pages.markdown
+                write_text(path, page(result, models))
+                run.artifact(path)
         except Exception:
             if self.on_failure is not None:
                 self.on_failure(result)
             raise
-
-    def _write(self, run: Run, result: dict[str, Any], models: Sequence[Model]) -> None:
-        if self.output is not None:
-            write_json(self.output, result)
-            run.artifact(self.output)
-        for path in self.reports:
-            from pipelines.evaluating import pages  # matplotlib
-
-            page = pages.evaluation_page if path.suffix.lower() == ".html" else pages.markdown
-            write_text(path, page(result, models))
-            run.artifact(path)

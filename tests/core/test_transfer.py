@@ -10,7 +10,6 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import transfer
-from cotbert_core.evaluation.transfer import f1
 from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,
     TREC_CLASSES,
@@ -233,14 +232,6 @@ def test_every_distinct_sentence_is_encoded_once(made, scores, encoded):
     (called,) = encoded
     assert len(called) == len(texts)
     assert set(called) == texts
-
-
-def test_f1_is_scikit_learns():
-    from sklearn.metrics import f1_score
-
-    gold = np.array([1, 0, 0, 1, 1])
-    for found in ([1, 1, 0, 0, 1], [0] * 5, [1] * 5):
-        assert f1(np.array(found), gold) == pytest.approx(f1_score(gold, found, zero_division=0))
 
 
 def test_bytes_that_are_not_utf8_and_empty_lines(tmp_path):
