@@ -21,8 +21,8 @@ from benchmarks.adapting import Peer
 from benchmarks.harness import device, machine, machine_line
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM
-from cotbert_core.evaluation import EncodeFunctions, score_held_out
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.held_out import score_held_out
+from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.methods import build_method
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision, TrainSettings, override

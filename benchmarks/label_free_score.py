@@ -26,9 +26,10 @@ from scipy.stats import rankdata, spearmanr
 
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import EncodeFunctions, HeldOut, Labelled, same_label, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
-from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.held_out import HeldOut, score_held_out
+from cotbert_core.evaluation.labelled import Labelled, same_label
+from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.evaluation.transfer import load_transfer, score_transfer
 from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,13 +14,10 @@ import numpy as np
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import unknown
-from cotbert_core.readouts.flow import Flow
-from cotbert_core.readouts.layers import first_and_last
+from cotbert_core.readouts.layers import FirstAndLast
 from cotbert_core.readouts.options import FeatureOptions, refuse_unused
-from cotbert_core.readouts.ranking import Ranking
 from cotbert_core.readouts.static import StaticFeatures
 from cotbert_core.readouts.top_tokens import TopTokenFeatures
-from cotbert_core.readouts.whitening import Whitening
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 
@@ -40,12 +37,16 @@ def _pooled(backbone: Backbone, readout: str, precision: Precision) -> Features:
     return partial(SentenceEncoder(backbone, PoolingConfig(readout)).encode, precision=precision)
 
 
+def _first_last(
+    backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision
+) -> Features:
+    return _pooled(replace(backbone, model=FirstAndLast(backbone.model)), "mean", precision)
+
+
 FEATURES: dict[str, Feature] = {
     "cls": Feature(lambda backbone, _, __, precision: _pooled(backbone, "cls", precision)),
     "last": Feature(lambda backbone, _, __, precision: _pooled(backbone, "mean", precision)),
-    "first-last": Feature(
-        lambda backbone, _, __, precision: _pooled(first_and_last(backbone), "mean", precision)
-    ),
+    "first-last": Feature(_first_last),
     "static": Feature(
         lambda backbone, options, counted, _: StaticFeatures(backbone, options, counted),
         frozenset({"remove", "frequent_count"}),
@@ -74,17 +75,3 @@ def build_features(
     options = options or FeatureOptions()
     refuse_unused(name, options, FEATURES[name].uses)
     return FEATURES[name].build(backbone, options, counted, precision)
-
-
-__all__ = [
-    "FEATURES",
-    "Feature",
-    "FeatureOptions",
-    "Features",
-    "Flow",
-    "Ranking",
-    "StaticFeatures",
-    "Whitening",
-    "build_features",
-    "refuse_unused",
-]

@@ -6,13 +6,10 @@ batches. Letters: N rows, L tokens, D hidden size.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-
-from cotbert_core.encoder.backbone import Backbone
 
 
 class FirstAndLast:
@@ -50,13 +47,3 @@ class ThreeReadouts(FirstAndLast):
 
 # Their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadouts' thirds.
 THREE_READOUTS = ("last", "first-last", "cls")
-
-
-def three_readouts(backbone: Backbone) -> Backbone:
-    """Return the encoder with a model whose token mean is three readouts, (N, 3 D)."""
-    return replace(backbone, model=ThreeReadouts(backbone.model))
-
-
-def first_and_last(backbone: Backbone) -> Backbone:
-    """Return the encoder with the mean of its first and last layer in place of the last."""
-    return replace(backbone, model=FirstAndLast(backbone.model))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import Labelled
+from cotbert_core.evaluation.labelled import Labelled
 from cotbert_core.files import atomic_folder
 from cotbert_core.saving.keyword_weights import save_keyword_weights
 from cotbert_core.saving.model_card import add_scores

@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Labelled
 from cotbert_core.evaluation.bootstrap import LEAST_GROUPS
+from cotbert_core.evaluation.labelled import Labelled
 from pipelines.adapting.options import AdaptOptions
 from pipelines.evaluating.labelled_texts import MOST_DEV_TEXTS, read_dev_labels
 from pipelines.storage.held_out_file import dev_half

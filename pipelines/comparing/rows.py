@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.encoder.locations import short_name
-from cotbert_core.evaluation import EncodeFunctions
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.files import read_json
 from cotbert_core.settings import Precision
 from pipelines.comparing.entries import Comparison

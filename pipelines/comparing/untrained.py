@@ -6,9 +6,9 @@ import numpy as np
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.readouts import Flow, Whitening, build_features
-from cotbert_core.readouts.flow import check_flow_sample
-from cotbert_core.readouts.whitening import check_sample
+from cotbert_core.readouts import build_features
+from cotbert_core.readouts.flow import Flow, check_flow_sample
+from cotbert_core.readouts.whitening import Whitening, check_sample
 from cotbert_core.settings import TrainSettings
 from pipelines.storage.corpus import Corpus
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import HeldOut
+from cotbert_core.evaluation.held_out import HeldOut
 from cotbert_core.messages.printable import shortened
 
 EXAMPLES = 5

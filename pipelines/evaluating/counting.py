@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
-from cotbert_core.evaluation.pairs import Encode, Row, pair_rows, pairs_of
+from cotbert_core.evaluation.pairs import Encode, Pairs, Row, pair_rows, pairs_of
 from pipelines.runtime.progress import Progress, say
 
 SPLITS = ("dev", "test")

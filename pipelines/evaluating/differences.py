@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import widening
 from cotbert_core.evaluation.bootstrap import LEAST_GROUPS, difference, wider
+from cotbert_core.evaluation.labelled import widening
 from pipelines.evaluating.scoring import (
     AVERAGE,
     FOUND_FIRST,

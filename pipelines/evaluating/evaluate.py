@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Labelled
+from cotbert_core.evaluation.labelled import Labelled
 from pipelines.evaluating.changed_queries import changed_queries
 from pipelines.evaluating.counting import EncodeCounter
 from pipelines.evaluating.differences import difference_sentences, differences

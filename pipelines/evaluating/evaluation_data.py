@@ -6,17 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import (
-    HeldOut,
-    HeldOutScores,
-    Labelled,
-    Pairs,
-    nearest_labels,
-    score_keywords,
-    score_pairs,
-    score_searches,
-)
-from cotbert_core.evaluation.pairs import EncodeFunctions
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_keywords
+from cotbert_core.evaluation.labelled import Labelled, nearest_labels
+from cotbert_core.evaluation.pairs import EncodeFunctions, Pairs, score_pairs
+from cotbert_core.evaluation.searches import score_searches
 from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.labelled_texts import read_labelled

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.evaluation.sts import missing_tasks, predict_sts, task_name
+from cotbert_core.evaluation.sts import STS_TASKS, missing_tasks, predict_sts, task_name
 from cotbert_core.evaluation.transfer import load_transfer, score_transfer
 from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,

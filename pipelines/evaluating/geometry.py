@@ -14,15 +14,10 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import (
-    STS_TASKS,
-    EncodeFunctions,
-    HeldOut,
-    Pairs,
-    anisotropy,
-    score_held_out,
-    score_pairs,
-)
+from cotbert_core.evaluation import anisotropy
+from cotbert_core.evaluation.held_out import HeldOut, score_held_out
+from cotbert_core.evaluation.pairs import EncodeFunctions, Pairs, score_pairs
+from cotbert_core.evaluation.sts import STS_TASKS
 from cotbert_core.files import atomic_folder, write_json, write_text
 from pipelines.evaluating.counting import EncodeCounter, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page

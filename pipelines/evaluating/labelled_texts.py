@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError, counted
-from cotbert_core.evaluation import Labelled
+from cotbert_core.evaluation.labelled import Labelled
 from pipelines.cleaning.options import in_order
 from pipelines.cleaning.steps import cleaning
 from pipelines.evaluating.options import LABEL_COLUMN, LABELLED_ALONE, EvaluateOptions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation.sts import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 
 BERT, ROBERTA = "BERT-base", "RoBERTa-base"

@@ -14,13 +14,9 @@ from cotbert_core.errors import UserError, counted, unknown
 from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.exporting.int8_graph import RECORD_FILE, has_int8
 from cotbert_core.messages.redaction import without_credentials
-from cotbert_core.readouts import (
-    FEATURES,
-    FeatureOptions,
-    StaticFeatures,
-    build_features,
-    refuse_unused,
-)
+from cotbert_core.readouts import FEATURES, build_features
+from cotbert_core.readouts.options import FeatureOptions, refuse_unused
+from cotbert_core.readouts.static import StaticFeatures
 from cotbert_core.readouts.top_tokens import TopTokenFeatures
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.template_texts import Template

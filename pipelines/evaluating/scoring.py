@@ -12,16 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import (
-    EncoderScores,
-    HeldOut,
-    HeldOutScores,
-    Labelled,
-    NearestLabels,
-    Pairs,
-    PairScores,
-    widening,
-)
 from cotbert_core.evaluation.bootstrap import (
     interval,
     resampled_mean,
@@ -30,7 +20,10 @@ from cotbert_core.evaluation.bootstrap import (
     share_interval,
     wider,
 )
-from cotbert_core.evaluation.pairs import sentence_groups
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores
+from cotbert_core.evaluation.labelled import Labelled, NearestLabels, widening
+from cotbert_core.evaluation.pairs import Pairs, PairScores, sentence_groups
+from cotbert_core.evaluation.searches import EncoderScores
 from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
 from cotbert_core.evaluation.transfer import Transferred
 

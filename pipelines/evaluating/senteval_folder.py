@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS
-from cotbert_core.evaluation.sts import load_dev, missing_tasks
+from cotbert_core.evaluation.sts import STS_TASKS, load_dev, missing_tasks
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 
 # Scored pairs of the test sets (Conneau and Kiela 2018, tables 1 and 2; STS13 without SMT, which is

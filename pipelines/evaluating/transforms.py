@@ -12,9 +12,9 @@ import numpy as np
 
 from cotbert_core.errors import counted
 from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
-from cotbert_core.readouts import Flow, Ranking, Whitening
-from cotbert_core.readouts.flow import check_flow_sample
-from cotbert_core.readouts.whitening import check_sample
+from cotbert_core.readouts.flow import Flow, check_flow_sample
+from cotbert_core.readouts.ranking import Ranking
+from cotbert_core.readouts.whitening import Whitening, check_sample
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import OpenReadout, given_transforms
 from pipelines.reading.bad_rows import reasons_of

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut
+from cotbert_core.evaluation.held_out import HeldOut
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.storage.corpus import is_prepared

@@ -19,7 +19,8 @@ from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenize
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_files import load_pooling_config
 from cotbert_core.errors import UserError, counted
-from cotbert_core.evaluation import anisotropy, read_pairs
+from cotbert_core.evaluation import anisotropy
+from cotbert_core.evaluation.pairs import read_pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.readouts.mask_predictions import (

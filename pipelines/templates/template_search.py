@@ -14,7 +14,7 @@ from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.evaluation import Pairs
+from cotbert_core.evaluation.pairs import Pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template

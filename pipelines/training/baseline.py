@@ -27,7 +27,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import Encode, EncodeFunctions
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readouts import build_features
-from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
+from cotbert_core.readouts.layers import THREE_READOUTS, ThreeReadouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.dev_scores import sort_key
@@ -116,8 +116,9 @@ def score_untouched(
         encode = SentenceEncoder.from_pretrained(encoder).functions(precision)
         vectors = encode.texts(texts)
         return _scored(f"{OWN[own]} (its own)", None, dev, texts, vectors, encode.queries)
-    reader = SentenceEncoder(three_readouts(load_backbone(encoder)), PoolingConfig("mean"))
-    vectors = reader.encode(texts, precision=precision)
+    backbone = load_backbone(encoder)
+    backbone.model = ThreeReadouts(backbone.model)
+    vectors = SentenceEncoder(backbone, PoolingConfig("mean")).encode(texts, precision=precision)
     thirds = np.split(vectors, len(THREE_READOUTS), axis=1)
     found = [
         _scored(NAMES[readout], readout, dev, texts, third)

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cotbert_core.evaluation import (
+from cotbert_core.evaluation.held_out import HeldOut, score_held_out, score_keywords
+from cotbert_core.evaluation.labelled import Labelled, same_label
+from cotbert_core.evaluation.pairs import (
+    Encode,
     EncodeFunctions,
-    HeldOut,
-    Labelled,
     Pairs,
-    load_dev,
+    cosines,
+    encode_distinct,
     read_pairs,
-    same_label,
-    score_held_out,
-    score_keywords,
+    spearman,
 )
-from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
+from cotbert_core.evaluation.sts import load_dev
 from cotbert_core.methods import Method
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.settings import TrainSettings

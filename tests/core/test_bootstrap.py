@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, norm, rankdata, spearmanr, t
 
-from cotbert_core.evaluation import Pairs, bootstrap
+from cotbert_core.evaluation import bootstrap
 from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
-from cotbert_core.evaluation.pairs import sentence_groups, spearman
+from cotbert_core.evaluation.pairs import Pairs, sentence_groups, spearman
 
 
 def graded(count, seed=0, noise=1.0):

@@ -13,19 +13,9 @@ import pytest
 from scipy.stats import spearmanr
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import (
-    STS_TASKS,
-    alignment,
-    anisotropy,
-    evaluate_sts,
-    geometry,
-    load_dev,
-    read_pairs,
-    score_pairs,
-    uniformity,
-)
-from cotbert_core.evaluation.pairs import Pairs
-from cotbert_core.evaluation.sts import missing_tasks, task_name
+from cotbert_core.evaluation import alignment, anisotropy, evaluate_sts, geometry, uniformity
+from cotbert_core.evaluation.pairs import Pairs, read_pairs, score_pairs
+from cotbert_core.evaluation.sts import STS_TASKS, load_dev, missing_tasks, task_name
 
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),

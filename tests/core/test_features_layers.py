@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,9 @@ import torch
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
-from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
+from cotbert_core.readouts import FEATURES, build_features
+from cotbert_core.readouts.layers import THREE_READOUTS, ThreeReadouts
+from cotbert_core.readouts.options import FeatureOptions
 
 
 @pytest.fixture
@@ -49,7 +52,9 @@ def test_vectors_equal_one_sentence_at_a_time_and_each_readout_leaves_the_others
 
 
 def test_one_pass_gives_three_readouts(backbone, many):
-    together = SentenceEncoder(three_readouts(backbone), PoolingConfig("mean"))
+    together = SentenceEncoder(
+        replace(backbone, model=ThreeReadouts(backbone.model)), PoolingConfig("mean")
+    )
     thirds = np.split(together.encode(many, precision="fp32"), 3, axis=1)
     for readout, third in zip(THREE_READOUTS, thirds, strict=True):
         alone = build_features(readout, backbone, precision="fp32")(many)

@@ -10,8 +10,15 @@ import pytest
 
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.readouts import FeatureOptions, StaticFeatures, build_features
-from cotbert_core.readouts.static import begin_words, between, most_frequent, remove_tokens
+from cotbert_core.readouts import build_features
+from cotbert_core.readouts.options import FeatureOptions
+from cotbert_core.readouts.static import (
+    StaticFeatures,
+    begin_words,
+    between,
+    most_frequent,
+    remove_tokens,
+)
 from cotbert_core.templates.ragged_ids import Ragged
 
 TEXTS = [

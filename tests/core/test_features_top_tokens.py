@@ -10,7 +10,8 @@ from transformers import AutoModelForMaskedLM
 from cotbert_core import TEMPLATES, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import template_bias
-from cotbert_core.readouts import FeatureOptions, build_features
+from cotbert_core.readouts import build_features
+from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.templates.wrapping import BoundTemplate
 
 

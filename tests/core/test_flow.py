@@ -10,8 +10,8 @@ import torch
 from scipy.stats import multivariate_normal
 
 from cotbert_core import UserError
-from cotbert_core.readouts import Flow, flow
-from cotbert_core.readouts.flow import FlowNetwork
+from cotbert_core.readouts import flow
+from cotbert_core.readouts.flow import Flow, FlowNetwork
 
 
 @pytest.fixture

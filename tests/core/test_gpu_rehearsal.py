@@ -23,7 +23,8 @@ from cotbert_core.encoder.backbone import (
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.methods import contrastive, diffcse
 from cotbert_core.methods import denosent as denosent_module
-from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
+from cotbert_core.readouts import FEATURES, build_features
+from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import override
 from cotbert_core.training import devices, distributed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import EncodeFunctions, HeldOut, held_out, score_held_out
+from cotbert_core.evaluation import held_out
+from cotbert_core.evaluation.held_out import HeldOut, score_held_out
+from cotbert_core.evaluation.pairs import EncodeFunctions
 
 
 def table_encode(table):

@@ -8,23 +8,16 @@ import random
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import (
-    EncodeFunctions,
-    HeldOut,
-    held_out,
-    keyword_search,
-    score_held_out,
-    score_keywords,
-    score_searches,
-)
-from cotbert_core.evaluation.held_out import HeldOutScores
+from cotbert_core.evaluation import held_out, keyword_search
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out, score_keywords
 from cotbert_core.evaluation.keyword_search import (
     KEYWORD_WEIGHTS,
     KeywordCounts,
     keyword_scores,
     words_of,
 )
-from cotbert_core.evaluation.searches import best_weight
+from cotbert_core.evaluation.pairs import EncodeFunctions
+from cotbert_core.evaluation.searches import best_weight, score_searches
 
 WORDS = ["oil", "price", "dog", "the", "the", "the", "ran", "Dog", "quickly", "über"]
 

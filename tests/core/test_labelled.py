@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import Labelled, labelled, nearest_labels, same_label, widening
+from cotbert_core.evaluation import labelled
 from cotbert_core.evaluation.bootstrap import difference, resampled_mean, wider
+from cotbert_core.evaluation.labelled import Labelled, nearest_labels, same_label, widening
 
 
 def encode_of(vectors):

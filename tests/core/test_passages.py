@@ -7,15 +7,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cotbert_core.evaluation import EncodeFunctions, HeldOut, score_searches
+from cotbert_core.evaluation.held_out import HeldOut
 from cotbert_core.evaluation.keyword_search import words_of
 from cotbert_core.evaluation.nearest_neighbours import Nearest
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.evaluation.passages import (
     Passages,
     are_long,
     cut_passages,
     with_best_passage,
 )
+from cotbert_core.evaluation.searches import score_searches
 
 COUNTS = np.array([0, 3, 0, 1, 2, 0])
 

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from cotbert_core.errors import UserError
-from cotbert_core.readouts import Ranking, ranking
+from cotbert_core.readouts import ranking
+from cotbert_core.readouts.ranking import Ranking
 
 
 @pytest.fixture

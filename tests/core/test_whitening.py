@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotbert_core import UserError
-from cotbert_core.readouts import Whitening
+from cotbert_core.readouts.whitening import Whitening
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.readouts import FeatureOptions
+from cotbert_core.readouts.options import FeatureOptions
 from pipelines.augmenting.options import AugmentOptions
 from pipelines.cli import COMMANDS, build_parser, main
 from pipelines.evaluating.options import EvaluateOptions

@@ -16,7 +16,7 @@ import torch
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import POOLING_CONFIG_FILE
-from cotbert_core.evaluation import Pairs, score_pairs
+from cotbert_core.evaluation.pairs import Pairs, score_pairs
 from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
 from pipelines.adapting.final_model import SAVED_READOUTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotbert_core.evaluation import HeldOut
+from cotbert_core.evaluation.held_out import HeldOut
 from pipelines.evaluating.changed_queries import (
     EXAMPLES,
     LONGEST,

@@ -13,7 +13,7 @@ import torch
 from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import EncodeFunctions, read_pairs, score_pairs
+from cotbert_core.evaluation.pairs import EncodeFunctions, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
 from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder

@@ -12,8 +12,7 @@ import pytest
 from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import read_pairs
-from cotbert_core.evaluation.pairs import PairScores, cosines, spearman
+from cotbert_core.evaluation.pairs import PairScores, cosines, read_pairs, spearman
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main

@@ -9,8 +9,8 @@ import pytest
 from trainings import ENDS, SUBJECTS
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Labelled, nearest_labels, same_label, widening
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of, wider
+from cotbert_core.evaluation.labelled import Labelled, nearest_labels, same_label, widening
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main

@@ -12,8 +12,9 @@ import pytest
 
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS, EncodeFunctions
 from cotbert_core.evaluation.mteb_model import MtebModel
+from cotbert_core.evaluation.pairs import EncodeFunctions
+from cotbert_core.evaluation.sts import STS_TASKS
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating.evaluation_data import only_mteb

@@ -11,8 +11,10 @@ from tiny_corpus import write_held_out
 from trainings import ENDS, SUBJECTS
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import EncodeFunctions, score_held_out, score_searches
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
+from cotbert_core.evaluation.held_out import score_held_out
+from cotbert_core.evaluation.pairs import EncodeFunctions
+from cotbert_core.evaluation.searches import score_searches
 from cotbert_core.files import read_json
 from cotbert_core.readouts import build_features
 from cotbert_core.readouts.whitening import Whitening

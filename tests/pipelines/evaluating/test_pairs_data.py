@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from cotbert_core.evaluation import read_pairs
+from cotbert_core.evaluation.pairs import read_pairs
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 HALVES = [read_pairs(BUILT_IN_PAIRS, name) for name in ("dev", "test")]

@@ -13,18 +13,14 @@ from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling import READOUTS
-from cotbert_core.evaluation import load_dev, read_pairs, score_pairs
-from cotbert_core.evaluation.sts import predict_sts, score_subsets
+from cotbert_core.evaluation.pairs import read_pairs, score_pairs
+from cotbert_core.evaluation.sts import load_dev, predict_sts, score_subsets
 from cotbert_core.files import read_json
-from cotbert_core.readouts import (
-    FEATURES,
-    FeatureOptions,
-    Flow,
-    Ranking,
-    Whitening,
-    build_features,
-    flow,
-)
+from cotbert_core.readouts import FEATURES, build_features, flow
+from cotbert_core.readouts.flow import Flow
+from cotbert_core.readouts.options import FeatureOptions
+from cotbert_core.readouts.ranking import Ranking
+from cotbert_core.readouts.whitening import Whitening
 from pipelines.cli import main
 from pipelines.evaluating.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout

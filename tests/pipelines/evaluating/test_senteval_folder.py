@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation.sts import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 from pipelines.cli import main
 from pipelines.evaluating.senteval_folder import DEV_PAIRS, EXAMPLES, PAIRS, PRESENT, check_folder

@@ -10,7 +10,7 @@ import pytest
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
+from cotbert_core.evaluation.pairs import Pairs, read_pairs, score_pairs
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.template_search.search import score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import TEMPLATES, resolve_template

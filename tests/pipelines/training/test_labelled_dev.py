@@ -10,7 +10,8 @@ from tiny_corpus import write_corpus
 from trainings import SENTENCES, result_of, training
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import EncodeFunctions, Labelled, same_label
+from cotbert_core.evaluation.labelled import Labelled, same_label
+from cotbert_core.evaluation.pairs import EncodeFunctions
 from cotbert_core.settings import TrainSettings
 from pipelines.cli import main
 from pipelines.commands.training import TrainingOptions, comparison

@@ -14,14 +14,8 @@ from trainings import ENDS, SENTENCES, SUBJECTS, result_of, training
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import (
-    EncodeFunctions,
-    HeldOut,
-    Pairs,
-    score_held_out,
-    score_keywords,
-    score_pairs,
-)
+from cotbert_core.evaluation.held_out import HeldOut, score_held_out, score_keywords
+from cotbert_core.evaluation.pairs import EncodeFunctions, Pairs, score_pairs
 from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.settings import ROLES, TrainSettings

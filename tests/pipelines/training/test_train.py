@@ -22,7 +22,7 @@ from run_folders import curve, unfinished_copy
 from trainings import SENTENCES, result_of, training, wait_for_checkpoint
 
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
-from cotbert_core.evaluation import score_pairs
+from cotbert_core.evaluation.pairs import score_pairs
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readouts import build_features
 from cotbert_core.sentence_encoder import SentenceEncoder

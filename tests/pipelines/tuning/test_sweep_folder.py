@@ -8,7 +8,7 @@ import pytest
 from test_tune import data, small
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
+from cotbert_core.evaluation.pairs import Pairs
 from cotbert_core.files import output_path, read_json, write_json
 from pipelines.training.inputs import encoder_digest
 from pipelines.tuning import tune
