@@ -130,11 +130,6 @@ def test_texts_that_are_not_scored_are_counted(tmp_path, capsys, labels, said):
     [
         (None, ["--label-column", "kind"], "label_column is 'kind' without labelled texts"),
         (None, ["--clean", "markup,urls"], "clean is 'markup,urls' without labelled texts"),
-        (
-            [{"text": "a", "label": 1}],
-            ["--label-column", "kind"],
-            "no column 'kind': it has label, text; name one with --label-column",
-        ),
         ([{"text": "a", "label": None}], [], "in column 'label' (rows dropped: 1 no_"),
         ([{"text": t, "label": 1} for t in "ab"], [], "2 different texts and 1 label:"),
         ([{"text": t, "label": t} for t in "ab"], [], "2 different texts and 2 labels"),

@@ -183,21 +183,16 @@ def test_top_tokens_of_a_checkpoint_with_a_head(
 
 MISTAKES = (
     (["--denoise", "pad", "--readout", "cls"], "denoise is 'pad' with the cls readout: denois"),
-    (["--denoise", "pad", "--readout", "mean"], "denoising needs a template's mask"),
-    (["--denoise", "pad"], "denoise is 'pad' with the mean readout"),
     (["--remove", "case"], "remove is 'case' with the encoder's own readout"),
     (["--readout", "top-tokens"], "has no masked-language-model head"),
     (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
     (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
     (["--whiten", "tasks", "--rank", "few.txt"], "whiten and rank are both given: give one"),
-    (["--whiten", "tasks", "--flow", "tasks"], "whiten and flow are both given: give one"),
     (["--rank", "few.txt", "--flow", "tasks"], "rank and flow are both given: give one of"),
     (["--flow", "few.txt"], "the flow has a sample of 2 sentences: it needs at least 64"),
     (["--flow", "none.txt"], "'none.txt' does not exist"),
     (["--flow", "tasks", "--tasks", "mteb"], "cannot be whitened, ranked or mapped by a flow"),
-    (["--rank", "none.txt"], "'none.txt' does not exist"),
     (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
-    (["--whiten", "none.txt"], "'none.txt' does not exist"),
 )
 
 
