@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,25 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     return MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture
+def written_states(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Note, in the list that is returned, the status of each result's run when it is written."""
+    from pipelines.recording import mlflow_run
+
+    def begin(store: Any, name: str = "mlflow_run_id") -> list[str]:
+        states: list[str] = []
+        write = mlflow_run.write_json
+
+        def noted(path: Path, value: Any) -> None:
+            states.append(store.get_run(value[name]).info.status)
+            write(path, value)
+
+        monkeypatch.setattr(mlflow_run, "write_json", noted)
+        return states
+
+    return begin
 
 
 @pytest.fixture

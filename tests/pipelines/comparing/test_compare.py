@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import ttest_rel
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.comparing.entries import BUDGET, Comparison, Entry, same_budget
@@ -282,7 +281,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.ray_local
 def test_the_command_trains_every_recipe_under_every_seed(
-    ray_here, own_store, bert_folder, corpus, tmp_path, monkeypatch, capsys
+    ray_here, own_store, bert_folder, corpus, tmp_path, monkeypatch, capsys, written_states
 ):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     entries = ("denosent-base", "simcse-base", "last", "whitening")
@@ -296,13 +295,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert "a sample of 24 sentences for vectors of 32 numbers" in message
     assert not (tmp_path / "out").exists(), "found before anything began"
     command.remove("whitening")
-    states = []
-
-    def noted(path, value):
-        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
-        write_json(path, value)
-
-    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
+    states = written_states(own_store)
     assert main(command) == 0
     assert states == ["FINISHED"] * 5, "killed before, it continues and ends its run"
     result = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -9,7 +9,6 @@ import pytest
 from trainings import SENTENCES, result_of, training
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
 from pipelines.cli import main
 from pipelines.options.shared import parse_seeds
 from pipelines.training import baseline
@@ -60,19 +59,13 @@ def curve(run):
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here", "own_cache")
 def test_train_with_seeds_reports_mean_and_spread_and_continues(
-    own_store, bert_folder, tmp_path, scored, capsys, monkeypatch
+    own_store, bert_folder, tmp_path, scored, capsys, written_states
 ):
     text, runs = tmp_path / "sentences.txt", tmp_path / "runs"
     text.write_text("\n".join(SENTENCES[:12]), encoding="utf-8")
     sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
     command = training(bert_folder, text, runs, *sets, flags=["--seeds", "4,9"])
-    states = []
-
-    def noted(path, value):
-        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
-        write_json(path, value)
-
-    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
+    states = written_states(own_store)
     assert main(command) == 0
     # The results of the corpus, of both seeds and of the whole job.
     assert states == ["FINISHED"] * 4, "killed before, it continues and ends its run"

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json
 from pipelines.adapting import adapt
 from pipelines.adapting.options import AdaptOptions
 from pipelines.embedding.embed import embed
@@ -27,24 +26,14 @@ JOBS = {
 }
 
 
-@pytest.fixture
-def states(own_store, monkeypatch):
-    """The status of each run when its result is written."""
-    states = []
-
-    def noted(path, value):
-        states.append(own_store.get_run(value["mlflow_run_id"]).info.status)
-        write_json(path, value)
-
-    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
-    return states
-
-
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_is_finished_when_its_run_has_ended(tmp_path, states, bert_folder, job):
+def test_a_job_is_finished_when_its_run_has_ended(
+    tmp_path, own_store, bert_folder, written_states, job
+):
     """Killed before, it continues and ends its own run."""
     run, options = JOBS[job]
     (tmp_path / "a.txt").write_text("one dog\ntwo dogs\nA man is playing the guitar\n")
+    states = written_states(own_store)
     result = run(options(str(tmp_path / "a.txt"), bert_folder), tmp_path / "out")
     assert states == ["FINISHED"]
     assert result["mlflow_run_id"]
@@ -56,8 +45,9 @@ def adaptation(encoder, output):
 
 
 def test_an_adaptation_is_finished_when_its_run_has_ended(
-    tmp_path, states, bert_folder, monkeypatch
+    tmp_path, own_store, bert_folder, monkeypatch, written_states
 ):
+    states = written_states(own_store)
     monkeypatch.setattr(adapt, "ray_session", lambda *given: nullcontext())
     monkeypatch.setattr(adapt, "_run", lambda *given: {})
     monkeypatch.setattr(adapt, "_log_result", lambda *given: None)

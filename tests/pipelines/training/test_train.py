@@ -324,17 +324,11 @@ def test_a_run_continues_by_itself_when_a_worker_dies(home, line, store, capfd):
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
-    home, line, trained, store, capsys, monkeypatch
+    home, line, trained, store, capsys, written_states
 ):
     """The run ends as the one that nothing happened to, best model included, and then nothing is
     left of its checkpoints. It is finished when its MLflow run is: killed before, it continues."""
-    states = []
-
-    def noted(path, value):
-        states.append(store.get_run(value["mlflow_run_id"]).info.status)
-        write_json(path, value)
-
-    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
+    states = written_states(store)
     output = unfinished_copy(trained, home / "damaged")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)

@@ -70,7 +70,7 @@ def done_steps(store, trial):
 
 @pytest.mark.ray_local
 def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
-    own_store, rates_corpus, rates, bert_folder, tmp_path, capfd, monkeypatch
+    own_store, rates_corpus, rates, bert_folder, tmp_path, capfd, written_states
 ):
     output = tmp_path / "sweep"
     command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
@@ -87,14 +87,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     (output / "trials" / "0000" / "result.json").unlink()
     parent = (output / "mlflow_run_id").read_text()
     baseline = (output / "baseline.json").read_text()
-
-    states = []
-
-    def noted(path, value):
-        states.append(own_store.get_run(value["mlflow_parent_run_id"]).info.status)
-        write_json(path, value)
-
-    monkeypatch.setattr("pipelines.recording.mlflow_run.write_json", noted)
+    states = written_states(own_store, "mlflow_parent_run_id")
     assert main(command) == 0
     assert states == ["FINISHED"], "killed before, it continues and ends its run"
     captured = capfd.readouterr()
