@@ -9,7 +9,7 @@ from typing import Any
 
 from cotbert_core.settings import TrainSettings
 from pipelines.adapting.candidates import check_every
-from pipelines.options.shared import MODEL_ALONE, KeptFiles
+from pipelines.options.shared import KeptFiles
 from pipelines.recording import tracking
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
@@ -31,8 +31,8 @@ def train_candidates(
     baseline: Baseline,
     *,
     parent: str | None,
-    max_concurrent: int | None = None,
-    kept: KeptFiles = MODEL_ALONE,
+    max_concurrent: int | None,
+    kept: KeptFiles,
 ) -> list[dict[str, Any]]:
     """Train every candidate that has not ended, and return a row for each.
 

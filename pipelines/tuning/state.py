@@ -43,7 +43,7 @@ def status_of(folder: Path) -> str:
 
 def trained_scores(folder: Path) -> dict[int, float]:
     """Return the dev score at each checked step, without the one before training."""
-    return _trained(_scores(_rows(folder)))
+    return {step: score for step, score in _scores(_rows(folder)).items() if step}
 
 
 def _rows(folder: Path) -> dict[int, dict[str, float]]:
@@ -56,16 +56,12 @@ def _scores(rows: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
     return {step: row[name] for step, (row, name) in named.items() if name in row}
 
 
-def _trained(scores: Mapping[int, float]) -> dict[int, float]:
-    return {step: score for step, score in scores.items() if step}
-
-
 def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
     """Return a trial's entry in result.json. metric: that of the sweep's dev sets."""
     rows = _rows(folder)
     scores = _scores(rows)
-    trained = _trained(scores)
-    best = max(trained, key=lambda step: sort_key(trained[step]), default=None)
+    before = scores.pop(0, None)
+    best = max(scores, key=lambda step: sort_key(scores[step]), default=None)
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
     return {
@@ -73,8 +69,8 @@ def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
         "settings": {k: v for k, v in trial.sample.items() if k != SEED},
         "seed": trial.settings.seed,
         "status": status,
-        metric.name: None if best is None else trained[best],
-        metric.before: scores.get(0),
+        metric.name: None if best is None else scores[best],
+        metric.before: before,
         "best_step": best,
         "steps": max(rows, default=None),
         "training_seconds": round(work, 3),
