@@ -83,9 +83,10 @@ def methods(record: Record) -> str:
         *("average", "against SimCSE (p)", "seconds"),
     )
     return (
-        table(header, rows)
-        + f"\nSpearman x 100. after {seconds:.0f} s: the dev score when the fastest method had "
-        "ended, with the schedule of the whole run. seconds: of training, on average.\n"
+        table(header, rows) + "\nSpearman x 100, means over the seeds. "
+        f"after {seconds:.0f} s: the best dev score, the one before training included, by the time "
+        "the fastest method had ended, with the schedule of the whole run. p: of a paired t-test "
+        "over the seeds, corrected for the methods of this table. seconds: of training.\n"
         + _beside_untrained(record, names)
     )
 

@@ -35,18 +35,19 @@ def gap(record: Mapping[str, Any], one: Ours, other: Ours) -> Gap | None:
     """Return the difference of two rows, paired by seed; None if one of them was not run.
 
     An untrained readout has the same score under every seed. Two untrained readouts have no p;
-    their intervals are compared instead (`are_separate`).
+    their intervals are compared instead (`are_separate`). Neither has a single seed, nor an
+    undefined score, nor a difference that is the same for all seeds: without variance p would be 0.
     """
     first, second = scores(record, one), scores(record, other)
     if not first or not second:
         return None
-    if len(first) > 1 and len(second) > 1:
+    if one.part == other.part:
         count = min(len(first), len(second))
         first, second = first[:count], second[:count]
     moved = np.subtract(first, second)
-    if len(moved) == 1:
-        return Gap(float(moved[0]), None)
-    return Gap(float(moved.mean()), float(ttest_1samp(moved, 0).pvalue) if moved.any() else 1.0)
+    if np.ptp(moved) > 1e-9:
+        return Gap(float(moved.mean()), float(ttest_1samp(moved, 0).pvalue))
+    return Gap(float(moved.mean()), 1.0 if len(moved) > 1 and not moved.any() else None)
 
 
 def adjusted(gaps: Sequence[Gap | None]) -> list[Gap | None]:
@@ -73,9 +74,12 @@ def outcome(record: Mapping[str, Any], row: Row, found: Gap | None, published: f
 
 
 def are_separate(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
-    """Return whether the 95 % intervals of two scores do not overlap."""
-    ends = [record[ours.part][ours.name] for ours in (one, other)]
-    if any(entry.get("low") is None for entry in ends):
+    """Return whether the 95 % intervals of two untrained readouts do not overlap.
+
+    False for one seed of a training, whose interval does not cover other seeds.
+    """
+    ends = [record[o.part][o.name] for o in (one, other) if o.part == "readouts"]
+    if len(ends) < 2 or any(entry["low"] is None for entry in ends):
         return False
     return max(e["low"] for e in ends) > min(e["high"] for e in ends)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from benchmarks.study.statistics import (
     HOLDS,
     INCONCLUSIVE,
     OTHERWISE,
+    Gap,
     adjusted,
     at_time,
     gap,
@@ -173,6 +175,13 @@ def test_gaps_are_paired_by_seed():
     assert constant.mean == pytest.approx(3.0)
     assert gap(record(a=one), trained("a"), trained("c")) is None
     assert gap(record(), readout("last"), readout("static")).p is None
+    alone = gap(record(a=one, b=other[:1]), trained("a"), trained("b"))
+    assert alone == Gap(one[0] - other[0], None), "a single seed is not a constant"
+    moved = gap(record(a=one, b=[score + 0.1 for score in one]), trained("b"), trained("a"))
+    assert (moved.mean, moved.p) == (pytest.approx(0.1), None), "equal differences have p = 0"
+    undefined = gap(record(a=one, b=[50.0, math.nan, 57.0]), trained("b"), trained("a"))
+    assert math.isnan(undefined.mean)
+    assert undefined.p is None
     same = gap(record(a=one, b=one), trained("a"), trained("b"))
     assert (same.mean, same.p) == (0, 1)
     both = adjusted([found, None, same, gap(record(), readout("last"), readout("static"))])
@@ -214,6 +223,15 @@ def test_readouts_are_separate_by_their_intervals(name, said):
     row = Row("a row", "", "56.02", readout(name), readout("last"))
     found = gap(record(), readout(name), readout("last"))
     assert outcome(record(), row, found, 70.0) == said
+
+
+def test_one_seed_of_a_training_tells_no_order():
+    """The interval of a transfer average is over the examples, and does not cover other seeds."""
+    scored = {n: {"score": x, "low": x - 1, "high": x + 1} for n, x in (("a", 70.0), ("b", 75.0))}
+    values = record() | {"transfer": scored}
+    ours, against = Ours("transfer", "b"), Ours("transfer", "a")
+    row = Row("a row", "", "85.49", ours, against)
+    assert outcome(values, row, gap(values, ours, against), 80.0) == INCONCLUSIVE
 
 
 def test_a_curve_is_read_at_a_time(tmp_path):
