@@ -23,7 +23,7 @@ from pipelines.tuning.sampled_trials import (
     text,
     varied,
 )
-from pipelines.tuning.state import FINISHED
+from pipelines.tuning.state import FINISHED, STOPPED
 from pipelines.tuning.tables import (
     NONE,
     comparable,
@@ -109,6 +109,8 @@ def _compared(
     )
     note = "Mean ± sample standard deviation over the finished "
     note += "seeds." if alone else "trials, whose other settings differ too."
+    if any(trial["status"] == STOPPED for trial in trials):
+        note += " Stopped trials, the weaker ones, are left out, so these means are too high."
     if all(row[-1] == NONE for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     elif source:

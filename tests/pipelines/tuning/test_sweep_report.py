@@ -210,6 +210,10 @@ def test_variants_stand_beside_the_papers_figures(tmp_path):
     assert ["variant", "dev Spearman x 100", "seeds", "paper"] in page.rows
     assert ["only-prefix", "78.00", "1 of 2", "-"] in page.rows
     assert "CoT-BERT, Table 3" in (tmp_path / "report.html").read_text()
+    assert "Stopped" not in (tmp_path / "report.html").read_text()
+    stopped = [{**row, "status": "stopped"} if row["seed"] else row for row in variants()]
+    page_of(tmp_path, stopped)
+    assert "so these means are too high" in (tmp_path / "report.html").read_text()
     without = page_of(tmp_path, variants())
     assert ["variant", "dev Spearman x 100", "seeds"] in without.rows
     alone = [row for row in variants() if row["settings"]["variant"] == "full"]
