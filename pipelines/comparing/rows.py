@@ -91,11 +91,13 @@ def baseline_sentences(
 ) -> list[str]:
     """Return for each recipe whether it is better than its encoder was; a warning if it is not."""
     dev, metric, sentences = dev_name(comparison.dev), dev_metric(comparison.dev), []
+    seeds = len(comparison.seeds)
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
             scores = {"dev": dev, metric.name: row["dev_mean"], metric.before: row["dev_before"]}
             scores |= {**found[settings.encoder].entries, "method": settings.method.name}
-            sentences.append(baseline_sentence(scores, f"recipe {row['entry']}"))
+            mean = f" (mean of {seeds} seeds)" * (seeds > 1)
+            sentences.append(baseline_sentence(scores, f"recipe {row['entry']}{mean}"))
     return sentences
 
 

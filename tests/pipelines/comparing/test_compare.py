@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -211,6 +212,8 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
         "which scores 60.00 by mean pooling."
     )
+    two = baseline_sentences(trained[:1], replace(comparison, seeds=(0, 1)), found)
+    assert two == [one.replace("Recipe one", "Recipe one (mean of 2 seeds)")]
     assert other.startswith("warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 wor")
     assert other.endswith(
         "or with the pooling of the untouched encoder (--set method.readout=cls)."
