@@ -125,7 +125,7 @@ def _published_row(row: Published, methods: set[tuple[str | None, str]]) -> tupl
 def _differences(result: Mapping[str, Any]) -> list[Table]:
     note = (
         "Both models are scored on the same resampled pairs. p: two-sided, not corrected for the "
-        "number of rows."
+        "number of rows and models."
     )
     return [
         Table(
