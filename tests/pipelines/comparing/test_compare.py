@@ -210,7 +210,8 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
     one, other = baseline_sentences(trained, comparison, found)
     assert one == (
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
-        "which scores 60.00 by mean pooling."
+        "which scores 60.00 by mean pooling. Dev scores chose the step, so some of the gain may be "
+        "chance."
     )
     two = baseline_sentences(trained[:1], replace(comparison, seeds=(0, 1)), found)
     assert two == [one.replace("Recipe one", "Recipe one (mean of 2 seeds)")]
