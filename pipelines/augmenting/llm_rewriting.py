@@ -145,9 +145,10 @@ class LlmRewriter:
             self._unpaid.append(Rewrite(number, None, FAILED))
         self._failures = 0 if answer.text is not None else self._failures + 1
         if self._failures >= MOST_FAILURES:
+            cause = "the model" if answer.unfinished else "the endpoint"
             raise StoppedError(
                 f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): "
-                "check the endpoint, then give the same command again to continue"
+                f"check {cause}, then give the same command again to continue"
             )
 
     def _check_use(self, source: str, answer: Answer) -> None:

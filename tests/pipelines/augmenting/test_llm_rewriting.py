@@ -239,7 +239,7 @@ def test_a_text_that_ends_early_keeps_its_source_and_is_not_asked_for_again(fini
 def test_an_endpoint_that_ends_every_text_early_stops_the_job():
     with ChatServer(ended_early("length", *TEXTS.values())) as server:
         found, reason = run(server, concurrency=1)
-    assert "got no rewrite (the last: finish_reason length): check the endpoint" in reason
+    assert "got no rewrite (the last: finish_reason length): check the model, then" in reason
     assert len(found) == len(server.asked) == MOST_FAILURES, "what was paid for is kept"
 
 
