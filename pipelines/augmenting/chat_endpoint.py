@@ -38,6 +38,7 @@ LONGEST_RETRY_AFTER = 600.0
 LARGEST_BODY = 1 << 24
 # Status codes that are retried: a timeout, a conflict, a rate limit and faults of the server.
 RETRIED = frozenset({408, 409, 429, *range(500, 600)})
+TIMEOUTS = (requests.Timeout, HTTPTimeoutError)
 # Status codes that are not retried, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
@@ -168,7 +169,13 @@ class ChatEndpoint:
             ) as response:
                 body = read_body(response, deadline).decode("utf-8", "replace")
         except (requests.RequestException, HTTPError) as error:
-            return Answer(None, self._failure(error, self.options.timeout)), None
+            reason = self._failure(error, self.options.timeout)
+            if isinstance(error, TIMEOUTS):  # with the default retries a row takes seven of them
+                say_once(
+                    f"the endpoint {self._url} gave {reason} to a request: if this continues, "
+                    "raise --timeout, lower --concurrency, or give --max-answer-tokens"
+                )
+            return Answer(None, reason), None
         status = response.status_code
         if status == 200:
             return read_answer(self._hide_key(body, SHORTEST_TOKEN)), response
@@ -195,7 +202,7 @@ class ChatEndpoint:
 
     def _failure(self, error: Exception, timeout: float) -> str:
         """Return why a request failed, which had `timeout` seconds."""
-        if isinstance(error, (requests.Timeout, HTTPTimeoutError)):
+        if isinstance(error, TIMEOUTS):
             return f"no answer within {timeout:g} s"
         return self._described(error)
 

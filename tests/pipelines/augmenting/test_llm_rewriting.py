@@ -298,7 +298,9 @@ def test_a_request_without_an_answer_in_time_is_asked_again():
     assert len(server.asked) >= 2
 
 
-def test_a_timeout_is_described_by_its_seconds():
+def test_a_timeout_is_described_by_its_seconds(capsys):
+    """It is reported at once: a model that never ends its answers would otherwise leave the job
+    silent for the minutes of all retries."""
     answered = threading.Event()
 
     def reply(sentence, number):
@@ -306,8 +308,12 @@ def test_a_timeout_is_described_by_its_seconds():
         return answer(paraphrase(sentence))
 
     with ChatServer(reply) as server:
-        assert asked(server, retries=0, timeout=0.2).reason == "no answer within 0.2 s"
+        assert asked(server, retries=1, timeout=0.1).reason == "no answer within 0.1 s"
         answered.set()
+    assert capsys.readouterr().err == (
+        f"the endpoint {server.url} gave no answer within 0.1 s to a request: if this continues, "
+        "raise --timeout, lower --concurrency, or give --max-answer-tokens\n"
+    )
 
 
 @pytest.mark.parametrize(("blank", "failures"), [(0.05, 1), (0.001, 0)])
