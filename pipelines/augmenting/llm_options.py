@@ -89,7 +89,7 @@ class LlmRewriting:
         "wait this many seconds for an answer", "SECONDS", unit="seconds"
     ).field(60.0)
     budget_tokens: int | None = Option(
-        "stop before more tokens than this are used, including those of earlier runs",
+        "stop when about this many tokens are used, including those of earlier runs",
         "N",
         unit="tokens",
         default="no limit",
