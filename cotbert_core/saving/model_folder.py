@@ -91,7 +91,7 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.not_served is not None:
-        server_files.refuse_servers(folder, encoder.backbone.hidden_size)
+        server_files.refuse_servers(folder)
     if encoder.prompts.get(DOCUMENT):
         server_files.refuse_without_prompts(folder)
     if encoder.head is not None:

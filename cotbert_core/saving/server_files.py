@@ -3,9 +3,9 @@
 text-embeddings-inference reads 1_Pooling/config.json, or uses the first token for a BERT without
 that file; vLLM reads the first Pooling of modules.json; both skip modules that they do not know. A
 vector at a mask token or after a head would then silently be a different one (cosine 0.3 to 0.8),
-so such a folder has files that make the servers refuse it. They also open tokenizer.json with the
-library tokenizers, whose option that keeps a typed "[MASK]" as text is not part of that file.
-docs/models.md has the servers' rules, with sources.
+so such a folder has files that make the servers, and txtai, refuse it. They also open
+tokenizer.json with the library tokenizers, whose option that keeps a typed "[MASK]" as text is not
+part of that file. docs/models.md has the servers' rules, with sources.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.tokenizing import without_special_pieces
 
 SERVERS_POOLING = "1_Pooling"
+# Not an object: txtai takes the mean if one names no mode.
+REFUSED_POOLING = ["not for programs that pool on their own: see README.md"]
 # vLLM, like other programs that use `architectures`, refuses an unknown name and shows it;
 # transformers and sentence-transformers use `model_type`.
 REFUSED_ARCHITECTURE = "NotForServersThatPoolOnTheirOwn_SeeTheReadme"
@@ -30,19 +32,19 @@ _OTHER_MODES = ("pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens")
 _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 
 
-def write_pooling(folder: Path, hidden_size: int, readout: str | None) -> None:
-    """Write a Pooling module's config.json. readout: cls or mean; None: no mode, for refusal."""
+def write_pooling(folder: Path, hidden_size: int, readout: str) -> None:
+    """Write a Pooling module's config.json. readout: cls or mean."""
     modes = dict.fromkeys(_OTHER_MODES, False)
     modes |= {key: mode == readout for key, mode in POOLING_MODES.items()}
     write_json(folder / "config.json", {"word_embedding_dimension": hidden_size} | modes)
 
 
-def refuse_servers(folder: Path, hidden_size: int) -> None:
+def refuse_servers(folder: Path) -> None:
     """Make servers refuse a folder that transformers and sentence-transformers can still open.
 
     No module of modules.json may be in 1_Pooling/.
     """
-    write_pooling(folder / SERVERS_POOLING, hidden_size, None)
+    write_json(folder / SERVERS_POOLING / "config.json", REFUSED_POOLING)
     _name_architectures(folder, [REFUSED_ARCHITECTURE])
 
 

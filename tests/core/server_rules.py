@@ -52,6 +52,8 @@ def tei_pooling(folder: Path) -> str:
         if "bert" not in config["model_type"].lower():
             raise RefusedError("could not find a pooling configuration")
         return "cls"
+    if not isinstance(pooling, dict):
+        raise RefusedError("Failed to parse `1_Pooling/config.json`")
     if pooling.get("pooling_mode") in ("cls", "mean"):
         return str(pooling["pooling_mode"])
     if any(f"pooling_mode_{mode}" not in pooling for mode in ("cls_token", "mean_tokens")):
@@ -173,7 +175,7 @@ def vllm(folder: Path, texts: list[str]) -> np.ndarray:
     return (torch.nn.functional.normalize(vectors) if "Normalize" in first else vectors).numpy()
 
 
-# Infinity, fastembed
+# Infinity, fastembed, txtai
 
 
 def infinity_torch(folder: Path, texts: list[str]) -> np.ndarray:
@@ -225,6 +227,22 @@ def fastembed(folder: Path, texts: list[str]) -> np.ndarray:
     rows = tokenizer.encode_batch(texts)
     ids, mask = ([getattr(r, part) for r in rows] for part in ("ids", "attention_mask"))
     return next(iter(run(session, np.array(ids), np.array(mask)).values()))
+
+
+def txtai(folder: Path, texts: list[str]) -> np.ndarray:
+    """txtai 9.14, models/pooling/factory.py and base.py, without a `method`: the tokenizer and
+    encoder of transformers, and the mean unless 1_Pooling/config.json says cls; here without the
+    prompts."""
+    pooling = read(folder, "1_Pooling/config.json") or {}
+    if not isinstance(pooling, dict):
+        raise RefusedError("'list' object has no attribute 'get'")
+    rows = auto_tokenizer(folder)(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = encoder(folder)(**rows).last_hidden_state
+    if pooling.get("pooling_mode_cls_token") and not pooling.get("pooling_mode_mean_tokens"):
+        return hidden[:, 0].numpy()
+    mask = rows["attention_mask"][..., None]
+    return ((hidden * mask).sum(1) / mask.sum(1)).numpy()
 
 
 # What they share

@@ -53,6 +53,7 @@ SERVERS = {
     "vLLM": [rules.vllm],
     "Infinity (optimum)": [rules.infinity_optimum],
     "fastembed": [rules.fastembed],
+    "txtai": [rules.txtai],
 }
 TYPED = [
     "a typed [MASK] and <mask> too",
@@ -165,7 +166,7 @@ def as_before(folder):
 def test_without_the_refusals_the_rules_give_wrong_vectors(encoder_folder, family, kind, tmp_path):
     encoder = made_encoder(encoder_folder, family, **KINDS[kind][1])
     folder = as_before(save_quietly(encoder, tmp_path / "saved"))
-    rules_that_pool = [rules.tei_python]
+    rules_that_pool = [rules.tei_python, rules.txtai]
     if KINDS[kind][0] == HEADED:
         shutil.copytree(folder / "2_Pooling", folder / "1_Pooling")
     else:
