@@ -58,7 +58,8 @@ def short_name(name: str) -> str:
     """Return the name of an encoder for display: that of its folder, after the one above it if it
     is `model`, as every training calls its encoder."""
     path = Path(name)
-    return f"{path.parent.name}/{path.name}" if path.name == MODEL_FOLDER else path.name
+    above = path.parent.name if path.name == MODEL_FOLDER else ""
+    return f"{above}/{path.name}" if above else path.name
 
 
 def model_digest(model: str, files: Sequence[str] = DIGESTED) -> str | None:

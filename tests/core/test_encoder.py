@@ -268,6 +268,7 @@ def test_minilm_is_on_the_hub_where_its_package_is_not_installed(monkeypatch):
 
 def test_the_models_of_trainings_are_told_apart():
     shown = {"runs/first/model": "first/model", "/a/bert": "bert", MINILM: MINILM, "org/x": "x"}
+    shown |= {"model": "model", "/model": "model"}
     assert {name: locations.short_name(name) for name in shown} == shown
 
 
