@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, counted
 from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_session import names_cluster
 from pipelines.runtime.training_capacity import may_change
@@ -75,19 +75,20 @@ class Replicas:
 
 
 def check_replicas(replicas: int | None) -> None:
-    """Raise UserError for more replicas than cores, each of which would open the model in a process
-    of its own and wait for the others.
+    """Raise UserError for more replicas than there are cores or GPUs, each of which would open the
+    model in a process of its own and wait for the others.
 
     The nodes are those of the Ray session, or this machine; a cluster without a session is not
     checked.
     """
     if replicas is None or may_change():
         return
-    cores = sum(node.cpus for node in live_nodes())
-    if replicas > cores:
+    nodes = live_nodes()
+    cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    if replicas > max(cores, gpus):
         raise UserError(
-            f"replicas is {replicas} and there are {cores} cores, of which a replica needs at "
-            f"least one: give at most {cores}"
+            f"replicas is {replicas}, which would share {counted(cores, 'core')}: give at most "
+            f"{max(cores, gpus)}"
         )
 
 

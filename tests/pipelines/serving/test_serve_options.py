@@ -10,6 +10,8 @@ from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.options.declare import declared
+from pipelines.runtime.placement import Node
+from pipelines.serving import replicas
 from pipelines.serving.access_token import find_access_token
 from pipelines.serving.encoder_replica import FORWARD_PASSES
 from pipelines.serving.limits import Admission
@@ -32,7 +34,7 @@ def no_token(monkeypatch):
         ("--max-texts 0", "max_texts is 0: give at least 1"),
         ("--max-body-mb 0", "max_body_mb is 0"),
         ("--replicas 0", "replicas is 0"),
-        ("--replicas 9999", "cores, of which a replica needs at least one: give at most"),
+        ("--replicas 9999", "replicas is 9999, which would share "),
         ("--max-batch-wait-ms -1", "max_batch_wait_ms is -1: give at least 0"),
         ("--host 0.0.0.0", "host is '0.0.0.0', which others can reach, and there is no token"),
         ("--token-file none", "the token file 'none' cannot be read"),
@@ -45,6 +47,14 @@ def test_a_mistake_is_one_sentence(words, sentence, capsys, tmp_path, monkeypatc
     printed = capsys.readouterr().err
     assert sentence in printed
     assert printed.count("\n") == 1
+
+
+def test_a_replica_for_each_gpu_is_not_too_many(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(replicas, "live_nodes", lambda: [Node(cpus=1, gpus=2)])
+    replicas.check_replicas(2)
+    with pytest.raises(UserError, match=r"replicas is 3, which would share 1 core: give at most 2"):
+        replicas.check_replicas(3)
 
 
 def test_a_port_that_is_taken_is_refused():
