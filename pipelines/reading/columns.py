@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import DELIMITERS, OF_TEXT, WITH_COLUMNS, kind_of
 from pipelines.reading.line_reader import json_objects
-from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.read_plan import KEEP, ReadPlan
+from pipelines.runtime.progress import say_once
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
@@ -161,13 +163,35 @@ def check_reading(plan: ReadPlan, also: Sequence[str] = ()) -> None:
             )
 
 
-def check_json_columns(name: str, plan: ReadPlan, lines: Iterable[bytes | None]) -> None:
-    """Raise UserError if a column of the plan is in none of the first JSON lines."""
-    wanted = [*plan.texts, *plan.keep, *filter(None, [plan.id_column])]
+def check_json_columns(name: str, plan: ReadPlan, lines: Iterator[bytes | None]) -> None:
+    """Raise UserError if a column of the plan is in none of the first JSON lines of a file.
+
+    Columns of --keep may be in another file: `check_kept_keys` looks for them in the keys that are
+    stored in the plan.
+    """
+    wanted = {*plan.texts, *plan.keep, *filter(None, [plan.id_column])}
     found = set[str]()
     for row in json_objects(islice(lines, SAMPLED_LINES)):
         found.update(row)
-        if found.issuperset(wanted):
-            return
+        if found >= wanted:
+            break
+    plan.found.json_keys |= found
+    plan.found.unread |= next(lines, None) is not None
     if found:
-        check_columns(name, plan, sorted(found))
+        keep = () if plan.keep_option == KEEP else plan.keep
+        check_columns(name, replace(plan, keep=keep), sorted(found))
+
+
+def check_kept_keys(plan: ReadPlan) -> None:
+    """Raise UserError if no row of JSON files has a column of --keep; show a warning if none of the
+    first rows has it, since later ones may."""
+    keys = plan.found.json_keys
+    missing = [column for column in plan.keep if column not in keys]
+    if not missing or not keys or {*map(kind_of, plan.files)} != {"jsonl"}:
+        return
+    if not plan.found.unread:
+        check_columns(plan.files[0], plan, sorted(keys))
+    say_once(
+        f"warning: none of the first {SAMPLED_LINES:,} rows of each file has the key "
+        f"{missing[0]!r} that --keep names"
+    )

@@ -47,16 +47,19 @@ class Shard:
 
 @dataclass
 class Found:
-    """Names of files with findings from splitting them.
+    """What was found while files were split into shards.
 
     files: by what the user may not want of them, a key of lost_rows._FOUND. text_ids: files whose
     ids are text, each with an example ("" if the column's type is text). types: the types of the
-    column `id` and of the passed-through columns of each Parquet file and data set.
+    column `id` and of the passed-through columns of each Parquet file and data set. json_keys: the
+    keys in the first rows of the JSON files. unread: whether any of these files has more rows.
     """
 
     files: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     text_ids: dict[str, str] = field(default_factory=dict)
     types: dict[str, dict[str, Any]] = field(default_factory=dict)
+    json_keys: set[str] = field(default_factory=set)
+    unread: bool = False
 
 
 @dataclass(frozen=True)

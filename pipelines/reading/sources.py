@@ -79,6 +79,7 @@ def plan(
             f"wrapped is given and the input, such as {files[0]!r}, has no txt file: leave it out"
         )
     shards = list(_shards_of(made, shard_bytes))
+    columns.check_kept_keys(made)
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
     if whole_files:

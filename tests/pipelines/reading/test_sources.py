@@ -335,6 +335,17 @@ def test_json_without_a_text_column_is_refused_with_its_columns(tmp_path, column
         plan([str(tmp_path)], text_column=columns)
 
 
+def test_a_kept_key_may_be_missing_in_a_json_file_and_in_first_rows(tmp_path, monkeypatch, capsys):
+    make_files(tmp_path, {"a.jsonl": '{"text": "a"}\n' * 3, "b.jsonl": '{"text": "b", "n": 1}\n'})
+    plan([str(tmp_path)], keep=("n",))
+    with pytest.raises(UserError, match=r"no column 'm': it has n, text; name one with --keep"):
+        plan([str(tmp_path)], keep=("m",))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("pipelines.reading.columns.SAMPLED_LINES", 2)
+    plan([str(tmp_path)], keep=("m",))
+    assert "none of the first 2 rows of each file has the key 'm'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("given", ["tab", r"\t", "\t"])
 def test_a_delimiter_may_be_given_by_its_word(tmp_path, given):
     (tmp_path / "a.csv").write_text("id\ttext\n1\tA man runs.\n", encoding="utf-8")
