@@ -11,7 +11,7 @@ from cotbert_core.files import read_json
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, OUTPUT, Option
-from pipelines.runtime.ending import print_ending
+from pipelines.runtime.ending import print_ending, rows_again
 from pipelines.searching.options import EMBEDDINGS, IndexOptions
 
 
@@ -48,4 +48,6 @@ class Index:
 
         embedded = read_json(self.output / MANIFEST_FILE)["embeddings"]
         inputs = () if embedded.get("keep") else embedded.get("inputs", ())
-        return ("--text", *inputs) if inputs else ()
+        return (
+            rows_again(("--text", *inputs), embedded.get("text_column", "text")) if inputs else ()
+        )

@@ -45,6 +45,7 @@ def manifest(
         **({"update": dict(update)} if update is not None else {}),
         **{k: v for k in READING if (v := getattr(options, k))},
         "inputs": sorted(set(without_credentials(options.inputs))),
+        "text_column": options.text_column,
         "files": len(plan.files),
         "files_ignored": plan.ignored,
         "versions": versions(),

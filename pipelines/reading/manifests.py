@@ -59,6 +59,7 @@ class _Embeddings(BaseModel, strict=True):
     id_column: _Text | None = None
     limit: _Rows | None = None
     inputs: list[_Text] = []
+    text_column: _Text = "text"
 
 
 class _Index(BaseModel, strict=True):

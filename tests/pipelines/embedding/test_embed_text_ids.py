@@ -201,6 +201,7 @@ def test_passages_are_cut_from_the_text_that_was_embedded(tmp_path, bert_folder,
     command = ["embed", bert_folder, "--input", str(path), "--passages", "4", "--keep", kept]
     for column in ("title,body", "body"):
         assert main([*command, "--text-column", column, "--output", str(out)]) == 0
+        assert json.loads((out / "manifest.json").read_text())["text_column"] == column
         (words,) = re.findall("cotbert (search .*)", capsys.readouterr().out)
         assert main([*shlex.split(words), "--json"]) == 0
         printed = capsys.readouterr()

@@ -94,9 +94,16 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
     assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
 
 
-@pytest.mark.parametrize(("keep", "words"), [([], " --text 'my tickets.csv'"), (["text"], "")])
-def test_the_next_search_reads_texts_that_were_not_kept(tmp_path, capsys, keep, words):
-    facts = {"inputs": ["my tickets.csv"], "keep": keep}
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, " --text 'my tickets.csv'"),
+        ({"text_column": "body"}, " --text 'my tickets.csv' --text-column body"),
+        ({"keep": ["text"]}, ""),
+    ],
+)
+def test_the_next_search_reads_texts_that_were_not_kept(tmp_path, capsys, facts, words):
+    facts = {"inputs": ["my tickets.csv"], **facts}
     folder = write_folder(tmp_path / "e", [1], np.ones((1, 4), np.float32), parts=1, **facts)
     assert main(["index", str(folder), "--output", str(tmp_path / "out")]) == 0
     assert f"out 'YOUR QUERY'{words}\n" in capsys.readouterr().out
