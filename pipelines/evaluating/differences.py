@@ -49,7 +49,7 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
         gap = score_of(second.entries[name]) - score_of(first.entries[name])
         groups = first.groups.get(name)
         values = asdict(difference(gap, *_resampled(name, first, second), groups))
-        if groups is None and values["high"] - values["low"] < 1e-9:
+        if groups is None and max(abs(values["low"]), abs(values["high"])) < 1e-9:
             values |= {"low": math.nan, "high": math.nan}
         most = _span(name, first.entries[name])
         values |= {end: float(np.clip(values[end], -most, most)) for end in ("low", "high")}

@@ -164,6 +164,9 @@ def test_pairs_in_perfect_order_have_no_interval():
     assert (entry["spearman"], entry["low"], entry["high"]) == (pytest.approx(100.0), None, None)
     gap = differences(perfect, perfect)["STS-B"]
     assert gap == {"difference": 0.0, "low": None, "high": None, "p": 1.0}
+    add_sts(reverse := Scored(), {"STS-B": {"all": Predicted(gold, -gold, numbers)}}, 100)
+    gap = differences(perfect, reverse)["STS-B"]
+    assert (gap["difference"], gap["low"], gap["high"]) == pytest.approx((-200.0, -200.0, -200.0))
 
 
 def rows_of(text, title):
