@@ -108,10 +108,11 @@ def output_of(options: object) -> Path | None:
     return output_path(output) if output else None
 
 
-def _repeats_trials(output: Path) -> bool:
-    """Return whether a sweep's result counts failed trials, which the same command repeats."""
-    result = output / RESULT_FILE
-    return result.is_file() and bool(read_json(result).get("failed"))
+def repeats_trials(output: Path) -> bool:
+    """Return whether a sweep's result counts trials that failed or did not end, which the same
+    command repeats."""
+    result = read_json(output / RESULT_FILE) if (output / RESULT_FILE).is_file() else {}
+    return bool(result.get("failed") or result.get("unfinished"))
 
 
 def is_unfinished(output: Path | None) -> bool:
@@ -119,7 +120,7 @@ def is_unfinished(output: Path | None) -> bool:
     if output is None:
         return False
     begun = (output / SETTINGS_FILE).is_file() and not (output / RESULT_FILE).is_file()
-    return begun or _repeats_trials(output) or output.with_name(output.name + ".partial").is_dir()
+    return begun or repeats_trials(output) or output.with_name(output.name + ".partial").is_dir()
 
 
 def check_output(

@@ -17,6 +17,7 @@ from pipelines.storage.output_folder import (
     SETTINGS_FILE,
     earlier_run,
     open_output,
+    repeats_trials,
 )
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
 from pipelines.training.inputs import encoder_digest
@@ -93,10 +94,7 @@ def _search_and_number(record: dict[str, Any]) -> str:
 def _is_finished(output: Path) -> bool:
     """Return whether all trials of the sweep ended without a failure; so has any other job that
     left a result."""
-    if not (output / RESULT_FILE).is_file():
-        return False
-    result = read_json(output / RESULT_FILE)
-    return not (result.get(state.FAILED) or result.get(state.UNFINISHED))
+    return (output / RESULT_FILE).is_file() and not repeats_trials(output)
 
 
 def lacks_registration(output: Path) -> bool:

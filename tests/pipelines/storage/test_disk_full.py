@@ -125,11 +125,12 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
     output.mkdir()
     (output / "settings.json").write_text("{}")
     (disk / "out.partial").rmdir()
-    for failed in (None, 2, 0):  # trials of a sweep that has ended, which repeats them
-        if failed is not None:
-            (output / "result.json").write_text(json.dumps({"failed": failed}))
+    # Of a sweep that has ended; the same command repeats trials that failed or did not end.
+    for result in (None, {"failed": 2}, {"failed": 0, "unfinished": 1}, {"failed": 0}):
+        if result is not None:
+            (output / "result.json").write_text(json.dumps(result))
         found = disk_full(FULL, Namespace(output=output)) or ""
-        assert found.endswith("again to continue") == (failed != 0)
+        assert found.endswith("again to continue") == (result != {"failed": 0})
 
 
 def test_torchs_error_of_a_checkpoint_keeps_its_number_and_what_was_deleted(disk):
