@@ -94,6 +94,12 @@ def test_the_files_of_a_folder_that_exclude_nothing_are_counted_in_a_line(tmp_pa
     )
 
 
+def test_a_script_without_blanks_between_words_is_text(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\t两只狗在跑。\tTwo dogs run\n", encoding="utf-8")
+    keys = read_exclusion([str(tmp_path / "a.tsv")])
+    assert keys == {key(text) for text in ("1", "两只狗在跑", "two dogs run")}
+
+
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "utf-8"])
 def test_sentences_in_the_encoding_of_the_input(tmp_path, capsys, encoding):
     """Beside a file in UTF-8, which is read as that."""

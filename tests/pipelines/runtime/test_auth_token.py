@@ -94,6 +94,13 @@ def test_a_mode_that_cannot_be_mended_is_refused(token_file, monkeypatch):
         ensure_token()
 
 
+def test_a_folder_is_no_token(token_file):
+    token_file.unlink()
+    token_file.mkdir()
+    with pytest.raises(UserError, match=r"cannot be read \("):
+        ensure_token()
+
+
 def test_a_named_file_may_be_a_link_and_must_hold_a_token(home, tmp_path, monkeypatch):
     """As a secret that Kubernetes mounts."""
     named, data = tmp_path / "token", tmp_path / "data"
