@@ -26,24 +26,23 @@ def option_of(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _given_name(options: Any, field: str) -> str:
-    """Return the name by which a user gives a field: that of its option, if it differs."""
+def _flag(options: Any, field: str) -> str:
+    """Return the option that sets a field of these options."""
     metadata = next(one.metadata for one in fields(options) if one.name == field)
-    flag = metadata[Option].flag if Option in metadata else ""
-    return flag.removeprefix("--").replace("-", "_") or field
+    return (metadata[Option].flag if Option in metadata else "") or option_of(field)
 
 
-def only_with(needed: str, options: Any, *names: str, flag: str = "") -> None:
+def only_with(needed: str, options: Any, *names: str) -> None:
     """Raise UserError if one of these fields is given and the field `needed` is not, without which
-    it has no effect. flag: the option of that field, if it has another name."""
+    it has no effect."""
     if getattr(options, needed) not in (None, (), False):
         return
     defaults = {field.name: field.default for field in fields(options)}
     for name in names:
         if (value := getattr(options, name)) != defaults[name]:
             raise UserError(
-                f"{name} is {value!r} and has no effect without {flag or option_of(needed)}: give "
-                f"that too, or leave {option_of(name)} out"
+                f"{name} is {value!r} and has no effect without {_flag(options, needed)}: give "
+                f"that too, or leave {_flag(options, name)} out"
             )
 
 
@@ -53,4 +52,5 @@ def _check(
     for name in names:
         value = getattr(options, name)
         if value is not None and not (math.isfinite(value) and holds(value)):
-            raise UserError(f"{_given_name(options, name)} is {value}: give {wanted}")
+            given = _flag(options, name).removeprefix("--").replace("-", "_")
+            raise UserError(f"{given} is {value}: give {wanted}")

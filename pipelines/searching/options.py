@@ -77,7 +77,7 @@ class SearchOptions:
         at_least(self, 1, "top")
         above(self, 0, "keyword_weight")
         only_with("keywords", self, "keyword_weight")
-        only_with("inputs", self, "encoding", flag="--text")
+        only_with("inputs", self, "encoding")
         for number, text in enumerate(self.queries, start=1):
             if not text.split():
                 raise UserError(
