@@ -75,9 +75,9 @@ class Replicas:
 
 
 def check_replicas(replicas: int | None) -> None:
-    """Raise UserError for more replicas than there are cores or GPUs, each of which would open the
-    model in a process of its own and wait for the others.
+    """Raise UserError if there are more replicas than cores and more than GPUs.
 
+    Each opens the model in a process of its own, which takes minutes if many share a core.
     The nodes are those of the Ray session, or this machine; a cluster without a session is not
     checked.
     """
