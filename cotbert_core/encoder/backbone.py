@@ -6,7 +6,6 @@ pooler is kept, because saved folders contain it, but it is never trained.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part, small_files
 from cotbert_core.encoder.prefixes import load_prefixes, prefix_length
 from cotbert_core.encoder.pretrained import open_pretrained
+from cotbert_core.encoder.row_limits import max_tokens, position_start
 from cotbert_core.encoder.sentence_transformers_pooling import transformer_settings
 from cotbert_core.encoder.threads import keep_threads_started
 from cotbert_core.errors import UserError
@@ -77,12 +77,12 @@ class Backbone:
     @property
     def position_start(self) -> int:
         """The id of the first position: padding_idx + 1 for the RoBERTa family, 0 for BERT."""
-        return _position_start(self.model)
+        return position_start(self.model)
 
     @property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row, including special tokens."""
-        return _max_tokens(self.model)
+        return max_tokens(self.model)
 
     @property
     def reads_positions(self) -> bool:
@@ -112,24 +112,6 @@ class Backbone:
         if self.packs:
             return 0
         return CUDA_START_TOKENS if self.device.type == "cuda" else CPU_START_TOKENS
-
-
-def _position_start(model: Any) -> int:
-    padding = position_padding(model)
-    return 0 if padding is None else padding + 1
-
-
-def position_padding(model: Any) -> int | None:
-    """Return the position id of padding, which the others follow (RoBERTa); None if there is none.
-
-    EuroBERT has no `embeddings`, since its positions are rotary.
-    """
-    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
-    return None if padding is None else int(padding)
-
-
-def _max_tokens(model: Any) -> int:
-    return int(model.config.max_position_embeddings) - _position_start(model)
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:
@@ -211,49 +193,3 @@ def load_backbone(
     load_prefixes(model, name)
     replace_dropout(model, dropout)
     return Backbone(model, tokenizer, name, implementation)
-
-
-def most_tokens(name: str) -> int | None:
-    """Return the maximum number of tokens in a row of an encoder NAME, including special tokens.
-
-    Returns None if only its tokenizer is available, or if it has no fixed number of positions.
-    """
-    from transformers import AutoConfig, AutoModel
-
-    try:
-        config = open_pretrained(AutoConfig, name)
-        with torch.device("meta"):  # allocates no memory for weights
-            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
-                config, trust_remote_code=False
-            )
-        return _max_tokens(model)
-    except (UserError, AttributeError, ValueError, ImportError):
-        return None
-
-
-def least_tokens(name: str) -> int:
-    """Return a number of tokens that a row of an encoder NAME holds at least, 0 if unknown.
-
-    Its config alone tells it, without the second in which the code of the family is imported.
-    """
-    from transformers import AutoConfig
-
-    try:
-        config = open_pretrained(AutoConfig, name)
-        # RoBERTa's positions begin after that of padding, MPNet's at 2 whatever its config says.
-        return int(config.max_position_embeddings - max(config.pad_token_id, 1) - 1)
-    except (UserError, AttributeError, TypeError):
-        return 0
-
-
-def check_max_length(max_length: int, encoder: str, tokenizer: SentenceTokenizer) -> None:
-    """Raise UserError if a row of the encoder cannot hold a sentence of `max_length` tokens."""
-    special = tokenizer.hf.num_special_tokens_to_add()
-    if max_length + special <= least_tokens(encoder):
-        return
-    most = (most_tokens(encoder) or math.inf) - special
-    if max_length > most:
-        raise UserError(
-            f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens "
-            f"besides special ones: give {most} or fewer, and leave space for a template"
-        )

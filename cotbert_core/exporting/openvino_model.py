@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from cotbert_core.choices import Backend
-from cotbert_core.encoder.backbone import position_padding
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
+from cotbert_core.encoder.row_limits import position_padding
 from cotbert_core.errors import UserError, require_packages
 from cotbert_core.exporting.int8_graph import int8_graph
 from cotbert_core.sentence_encoder import SentenceEncoder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from cotbert_core.encoder.backbone import load_tokenizer, most_tokens
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.pooling_files import readable_pooling
+from cotbert_core.encoder.row_limits import limit_below, most_tokens
 from cotbert_core.errors import UserError
 from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 from pipelines.storage.corpus import Corpus
@@ -22,9 +23,9 @@ LONG_DOCUMENTS = 0.2
 
 def require_positions(encoder: str) -> None:
     """Raise UserError for an encoder NAME that cannot read sentences of SENTENCE_TOKENS."""
-    most = most_tokens(encoder)
     special = load_tokenizer(encoder).hf.num_special_tokens_to_add()
-    if most is not None and most < SENTENCE_TOKENS + special:
+    most = limit_below(SENTENCE_TOKENS + special, encoder)
+    if most is not None:
         raise UserError(
             f"encoder {encoder!r} takes at most {most} tokens and adapt trains on sentences of up "
             f"to {SENTENCE_TOKENS} and {special} special ones: give another encoder, or train this "

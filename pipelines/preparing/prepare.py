@@ -18,8 +18,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import check_max_length, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import short_name
+from cotbert_core.encoder.row_limits import check_max_length
 from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings

@@ -14,7 +14,7 @@ import torch
 
 import cotbert_core
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder import backbone, locations
+from cotbert_core.encoder import backbone, locations, row_limits
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.locations import MINILM
@@ -274,7 +274,7 @@ def test_the_models_of_trainings_are_told_apart():
 
 def test_the_most_tokens_are_known_without_a_tokenizer(encoder_folder, monkeypatch):
     monkeypatch.setattr(backbone, "load_tokenizer", lambda _: pytest.fail("loaded"))
-    assert backbone.most_tokens(encoder_folder) == 128
+    assert row_limits.most_tokens(encoder_folder) == 128
 
 
 def test_a_saved_folder_on_the_hub_is_read_as_the_folder(encoder_folder, family, sentences, cached):

@@ -14,8 +14,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import SUPPORTED, least_tokens, load_backbone, most_tokens
+from cotbert_core.encoder.backbone import SUPPORTED, load_backbone
 from cotbert_core.encoder.dropout import has_dropout
+from cotbert_core.encoder.row_limits import least_tokens, most_tokens
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.files import write_json

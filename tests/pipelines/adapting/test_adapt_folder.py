@@ -187,7 +187,8 @@ def test_an_encoder_whose_modules_are_not_read_is_refused_first(
 
 
 def test_an_encoder_with_few_positions_is_refused_first(tmp_path, options, monkeypatch):
-    monkeypatch.setattr("pipelines.adapting.length_notes.most_tokens", lambda encoder: 65)
+    monkeypatch.setattr("cotbert_core.encoder.row_limits.least_tokens", lambda encoder: 0)
+    monkeypatch.setattr("cotbert_core.encoder.row_limits.most_tokens", lambda encoder: 65)
     with pytest.raises(UserError, match=r"takes at most 65 tokens and adapt trains on .* up to 64"):
         job.adapt(options, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ import pytest
 from tiny_corpus import write_corpus
 from trainings import training
 
-from cotbert_core.encoder.backbone import most_tokens
+from cotbert_core.encoder.row_limits import most_tokens
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
