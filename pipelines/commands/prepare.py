@@ -13,7 +13,7 @@ from pipelines.options.declare import declared
 from pipelines.options.shared import comma_names
 from pipelines.preparing.options import PrepareOptions
 from pipelines.runtime.ending import free_folder, print_ending
-from pipelines.runtime.progress import print_output, table
+from pipelines.runtime.progress import print_output, say, table
 
 if TYPE_CHECKING:  # pyarrow would slow --help
     from pipelines.storage.corpus import Corpus
@@ -31,6 +31,12 @@ class Prepare:
         result = prepare(self.options, self.output)
         print_output(rows_table(result), end="\n\n")
         print_facts(result)
+        if result["truncated"]:
+            say(
+                f"note: {counted(result['truncated'], 'sentence')} of {result['rows']:,} had more "
+                f"than {self.options.max_length} tokens, and their ends were dropped: a larger "
+                "--max-length keeps them"
+            )
         made, read = counted(result["rows"], "sentence"), counted(result["rows_read"], "row")
         sentence = f"Prepared {made} from {read}."
         print_ending(

@@ -115,7 +115,7 @@ def score_untouched(
     if own is not None:
         encode = SentenceEncoder.from_pretrained(encoder).functions(precision)
         vectors = encode.texts(texts)
-        return _scored(f"{OWN[own]} (its own)", None, dev, texts, vectors, encode.queries)
+        return _scored(f"its own {OWN[own]}", None, dev, texts, vectors, encode.queries)
     backbone = load_backbone(encoder)
     backbone.model = ThreeReadouts(backbone.model)
     vectors = SentenceEncoder(backbone, PoolingConfig("mean")).encode(texts, precision=precision)

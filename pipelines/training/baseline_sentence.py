@@ -73,4 +73,4 @@ def _pooling_advice(result: Mapping[str, Any]) -> str:
     readout = method.model_fields.get("readout") if method else None
     if readout is None or readout.default == "mask":
         return ADVICE
-    return OTHER_POOLING.format("cls" if result[BASELINE].startswith("[CLS]") else "mean")
+    return OTHER_POOLING.format("cls" if "[CLS]" in result[BASELINE] else "mean")

@@ -59,8 +59,8 @@ def test_a_winner_that_the_test_queries_do_not_confirm_is_not_handed_back(found,
 
 
 def test_methods_without_template_train_the_best_readout():
-    mean = [("mean pooling (its own)", None), ("first-last average", "first-last")]
-    cls = [("[CLS] pooling (its own)", None), ("[CLS] vector", "cls")]
+    mean = [("its own mean pooling", None), ("first-last average", "first-last")]
+    cls = [("its own [CLS] pooling", None), ("[CLS] vector", "cls")]
     assert {plain_readout(Baseline(*reading, {})) for reading in mean} == {"mean"}
     assert {plain_readout(Baseline(*reading, {})) for reading in cls} == {"cls"}
 
@@ -96,7 +96,7 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
         "winner": winner or chosen,
         "models": {UNTOUCHED: scores(51.0, 60.0), "denosent-rest": scores(51.0 + gap, 60.0)},
         "differences": {"denosent-rest": {"held-out": own}},
-        "baseline": "mean pooling (its own)",
+        "baseline": "its own mean pooling",
         "documents": {"by": "row", "documents": 200, "held_out": 20},
         "rows": {"read": 16_341, "kept": 14_778, "duplicate": 1_563},
         "table": {"held-out": own, "held-out-with-keywords": both, "pairs-test": pairs},
@@ -176,7 +176,7 @@ def test_a_gain_by_labels_is_said_before_that_on_documents():
     labelled, own, *_ = sentences(by_labels(result()))
     assert labelled == (
         "62.4 % of labelled texts are nearest to one of the same label, 56.2 % by the untouched "
-        "encoder (mean pooling (its own)): +6.2 (95 % interval +3.2 to +9.3)."
+        "encoder (its own mean pooling): +6.2 (95 % interval +3.2 to +9.3)."
     )
     assert own == sentences(result())[0]
 

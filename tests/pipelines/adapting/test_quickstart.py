@@ -28,7 +28,7 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     adapted = json.loads((tmp_path / "out" / "adapt" / "result.json").read_text())
     assert result["chosen"] == adapted["chosen"]
-    assert result["baseline"] == "mean pooling (its own)"
+    assert result["baseline"] == "its own mean pooling"
     shown = {f"found_first.{n}" for n in ("untouched", "cot-bert-template", "denosent-rest")}
     assert shown <= result.keys()
     assert 20 < result["found_first.untouched"] <= 100

@@ -36,7 +36,7 @@ FOUND = Baseline("first-last average", "first-last", {"built-in pairs": 73.9})
 WORSE = {
     "dev_spearman": 64.4,
     "dev": "built-in pairs",
-    "baseline": "mean pooling (its own)",
+    "baseline": "its own mean pooling",
     "baseline_spearman": 73.9,
 }
 
@@ -114,7 +114,7 @@ def test_its_own_pooling_is_taken_even_where_another_reading_is_better(own_pooli
         found = score_untouched(folder, dev, "fp32")
         assert found.scores == pytest.approx(slow(folder, None, dev), abs=1e-9)
         own = {"cls": "[CLS]", "mean": "mean"}[mode]
-        assert (found.readout, found.reading) == (None, f"{own} pooling (its own)")
+        assert (found.readout, found.reading) == (None, f"its own {own} pooling")
         if found.spearman < slow(folder, other, dev)["a"]:
             return
     pytest.fail("premise: the other reading is better somewhere")
@@ -125,7 +125,7 @@ def test_a_folder_trained_here_is_read_as_it_was_trained(encoder_folder, family,
     SentenceEncoder.from_pretrained(encoder_folder, f"{family}/anchor").save_pretrained(folder)
     found = score_untouched(folder, DEV, "fp32")
     assert found.scores == pytest.approx(slow(folder, None, DEV), abs=1e-9)
-    assert found.reading == "[MASK] reading (its own)"
+    assert found.reading == "its own [MASK] reading"
 
 
 def test_a_pooling_that_cannot_be_read_here_is_reported_and_does_not_end_the_job(
@@ -221,7 +221,7 @@ def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warn
     result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0}
     write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
     page = (tmp_path / "report.html").read_text()
-    assert re.search(r"<text[^>]*>untouched: mean pooling \(its own\) 73\.90</text>", page)
+    assert re.search(r"<text[^>]*>untouched: its own mean pooling 73\.90</text>", page)
     assert ("<strong>warning: the trained encoder" in page) is (score < 73.9)
     assert f"{abs(score - 73.9):.2f} {'worse' if score < 73.9 else 'better'} than" in page
     assert "<td>baseline_spearman</td><td>73.9</td>" in page

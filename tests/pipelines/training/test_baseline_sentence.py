@@ -10,7 +10,7 @@ from pipelines.training.baseline_sentence import ADVICE, LONGER, baseline_senten
 WORSE = {
     "dev_spearman": 64.4,
     "dev": "built-in pairs",
-    "baseline": "mean pooling (its own)",
+    "baseline": "its own mean pooling",
     "baseline_spearman": 73.9,
 }
 
@@ -19,12 +19,12 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
     message = baseline_sentence(WORSE)
     assert message == (
         "warning: the trained encoder scores 64.40 on dev (built-in pairs): 9.50 worse than the "
-        f"untouched encoder, which scores 73.90 by mean pooling (its own). {ADVICE}"
+        f"untouched encoder, which scores 73.90 by its own mean pooling. {ADVICE}"
     )
     above = baseline_sentence({**WORSE, "dev_spearman": 75.1, "dev": "STS-B dev"})
     assert above == (
         "The trained encoder scores 75.10 on dev (STS-B dev): 1.20 better than the untouched "
-        "encoder, which scores 73.90 by mean pooling (its own). Dev scores chose the step, so some "
+        "encoder, which scores 73.90 by its own mean pooling. Dev scores chose the step, so some "
         "of the gain may be chance."
     )
     share = {"dev_mlm_accuracy": 0.977, "baseline_mlm_accuracy": 0.325, "dev": "held-out rows"}
@@ -35,11 +35,11 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
     equal = baseline_sentence({**WORSE, "dev_spearman": 73.9}, "the best trial")
     assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): the same as the")
     read_well = baseline_sentence({**WORSE, "dev_spearman_before": 73.2})
-    assert read_well.endswith(f"mean pooling (its own). {LONGER}.")
+    assert read_well.endswith(f"its own mean pooling. {LONGER}.")
     assert baseline_sentence({**WORSE, "dev_spearman_before": 60.2}) == message
     for method, reading, readout in (
-        ("simcse", "mean pooling (its own)", "mean"),
-        ("simcse", "[CLS] pooling (its own)", "cls"),
+        ("simcse", "its own mean pooling", "mean"),
+        ("simcse", "its own [CLS] pooling", "cls"),
     ):
         plain = baseline_sentence({**WORSE, "method": method, "baseline": reading})
         assert plain.endswith(f"of the untouched encoder (--set method.readout={readout}).")

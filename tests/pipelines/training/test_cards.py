@@ -33,13 +33,13 @@ def test_facts_of_a_run(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     source = {"inputs": ["/a/b.txt", "hf:NAME"]}
     corpus = Corpus(tmp_path, {"rows": 1234, "source": source, "columns": ["augmented"]})
-    untouched = Baseline("mean pooling (its own)", None, {"a": 60.0, "b": 61.0})
+    untouched = Baseline("its own mean pooling", None, {"a": 60.0, "b": 61.0})
     facts = training_metadata(corpus, {"a": None, "b": None}, MetricsLog(rows, 4), 2, untouched)
     assert [(score.name, score.before, score.after) for score in facts.scores] == [
         ("a + b (the step was chosen by it)", 20.0, 50.0),
         ("a, dev", 10.0, 45.0),
         ("b, dev", 30.0, 55.0),
-        ("a + b, the untouched encoder by mean pooling (its own)", 60.5, None),
+        ("a + b, the untouched encoder by its own mean pooling", 60.5, None),
     ]
     assert facts.data["source"] == "`b.txt`, `hf:NAME`"
     assert (facts.data["sentences"], facts.data["companions"]) == ("1,234", "augmented")

@@ -139,6 +139,18 @@ def test_prepare_refuses_more_than_the_encoder_takes(tmp_path, bert_folder, caps
     assert (tmp_path / "out").exists() == (status == 0)
 
 
+@pytest.mark.usefixtures("without_ray")
+@pytest.mark.parametrize(("length", "dropped"), [(2, True), (12, False)])
+def test_prepare_says_how_many_sentences_lost_their_ends(
+    tmp_path, bert_folder, capsys, length, dropped
+):
+    (tmp_path / "a.txt").write_text("A man is playing the guitar\nTwo dogs\n")
+    words = ["prepare", "--input", str(tmp_path / "a.txt"), "--encoder", bert_folder]
+    assert main([*words, "--max-length", str(length), "--output", str(tmp_path / "out")]) == 0
+    note = f"note: 1 sentence of 2 had more than {length} tokens, and their ends were dropped"
+    assert (note in capsys.readouterr().err) == dropped
+
+
 def test_positions_kept_for_padding_do_not_count(roberta_folder):
     config = json.loads((Path(roberta_folder) / "config.json").read_text())
     assert (config["max_position_embeddings"], most_tokens(roberta_folder)) == (130, 128)
