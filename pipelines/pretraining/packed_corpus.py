@@ -36,14 +36,14 @@ class Packing:
     """Everything that packed rows depend on.
 
     capacity: tokens of a row without special tokens. tokenizer: its hash. retokenize: the tokenizer
-    of texts; None to take the corpus's own token ids.
+    of texts, given the longest length; None to take the corpus's own token ids.
     """
 
     corpus: Corpus
     capacity: int
     encoder: str
     tokenizer: str
-    retokenize: Callable[[list[str]], Ragged] | None = None
+    retokenize: Callable[[list[str], int], Ragged] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -130,8 +130,10 @@ def _read(packing: Packing) -> tuple[Ragged, np.ndarray | None]:
     corpus, retokenize = packing.corpus, packing.retokenize
     column = "input_ids" if retokenize is None else "text"
     parts = (corpus.table([column], [n])[column] for n in range(len(corpus.part_rows())))
+    # One token more than a row has room for, to know which sentences are cut.
+    longest = packing.capacity + 1
     sentences = concatenate(
-        ragged_column(part) if retokenize is None else retokenize(part.to_pylist())
+        ragged_column(part) if retokenize is None else retokenize(part.to_pylist(), longest)
         for part in parts
     )
     if not corpus.has_documents:

@@ -8,7 +8,6 @@ then what any training writes; model/ has the masked-language-model head.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> P
     if not retokenized:
         corpus.check_tokenizer(settings.encoder, tokenizer.hash, 1)
     capacity = length - special
-    retokenize = partial(tokenizer, max_length=capacity) if retokenized else None
+    retokenize = tokenizer if retokenized else None
     return Packing(corpus, capacity, settings.encoder, tokenizer.hash, retokenize)
 
 

@@ -142,10 +142,12 @@ def test_texts_are_tokenized_again_for_a_new_encoder(plain, tmp_path):
     name = str(tmp_path / "encoder")
     make_encoder(NewEncoder(1, 32, 200), plain, tmp_path / "encoder", seed=0)
     tokenizer = load_tokenizer(name)
-    again = Packing(plain, 30, name, tokenizer.hash, lambda texts: tokenizer(texts, 30))
-    packed, dev = packed_corpus(again, tmp_path / "packed")
-    packed.check_tokenizer(name, tokenizer.hash, 30)
+    packed, dev = packed_corpus(Packing(plain, 8, name, tokenizer.hash, tokenizer), tmp_path / "p")
+    packed.check_tokenizer(name, tokenizer.hash, 8)
     assert set(tokenizer.hf.decode(dev[0]).split()) & set(WORDS)
+    assert packed.batch().sentences.lengths.max() == 8
+    long = int((tokenizer(list(plain.texts().values()), None).lengths > 8).sum())
+    assert packed.manifest["packed"]["cut_sentences"] == long > 0
 
 
 @pytest.mark.parametrize("text", ["4", "4x", "0x256", "4x256x1", "4X256", "-1x5"])
