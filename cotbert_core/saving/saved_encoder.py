@@ -43,6 +43,13 @@ class SavedEncoder:
         return BoundTemplate.bind(None, self.backbone.tokenizer.hf) if self.prompts else self.bound
 
     @property
+    def early_words(self) -> list[str]:
+        """The words that were added to the vocabulary and that a tokenizer.json with the folder's
+        normaliser finds before it changes a text."""
+        words = self.backbone.tokenizer.added_words
+        return [token.content for token in words if not _is_kept(token)]
+
+    @property
     def is_portable(self) -> bool:
         """Whether other libraries can read the folder."""
         return self.not_carried is None
@@ -60,7 +67,7 @@ class SavedEncoder:
         folded = (" ".join(prompt.split()) == prompt.strip() for prompt in self.prompts.values())
         if self.backbone.tokenizer.byte_level and not all(folded):
             missing.append("a prompt has white space that its tokenizer folds")
-        if not all(_is_kept(token) for token in self.backbone.tokenizer.added_words):
+        if self.early_words:
             missing.append("a word that was added to its vocabulary is found before texts change")
         if self.pooling.last:
             missing.append("its trained tokens stand where a word of a text occurs last")

@@ -129,6 +129,12 @@ def _check_exportable(name: str, encoder: SentenceEncoder) -> None:
             f"model {name!r} attends to trained prefixes, which the graph would leave out: use "
             "`cotbert embed`, or train another method"
         )
+    if words := encoder.saved().early_words:
+        raise UserError(
+            f"model {name!r} has {words[0]!r} in its vocabulary as a word that is found before "
+            "texts change, and the exported tokenizer.json would divide texts there: use `cotbert "
+            "embed`"
+        )
     if encoder.pooling.last:
         raise UserError(
             f"model {name!r} has trained tokens at the last occurrence of a word, which a "

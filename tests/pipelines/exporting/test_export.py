@@ -15,6 +15,8 @@ import pytest
 import torch
 from made_encoders import made_encoder, save_quietly, with_encoders
 from safetensors.torch import load_file
+from tokenizers import AddedToken
+from transformers import AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
@@ -104,6 +106,18 @@ def test_what_no_graph_or_tokenizer_file_can_do_is_refused(roberta_folder, tmp_p
     with pytest.raises(UserError, match=message):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_word_that_is_found_before_texts_change_is_refused(bert_folder, tmp_path):
+    """The text before it got a full stop of its own: vectors differed by up to 1.6."""
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    tokenizer.add_tokens([AddedToken("New York", normalized=False)])
+    model = AutoModel.from_pretrained(bert_folder)
+    model.resize_token_embeddings(len(tokenizer))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "encoder")
+    with pytest.raises(UserError, match="has 'New York' in its vocabulary as a word that is found"):
+        export(ExportOptions(str(tmp_path / "encoder"), "onnx"), tmp_path / "onnx")
 
 
 @pytest.mark.parametrize(
