@@ -137,7 +137,8 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     UserError if the mean leaves prompts out.
     """
     prompts, _ = _prompts(name)
-    others = [prompt + Template.slot for key, prompt in prompts.items() if key != QUERY]
+    # An empty prompt is no choice of the folder: --template '[X]' asks for no prompt at all.
+    others = [p + Template.slot for key, p in prompts.items() if key != QUERY and p]
     prompt = prompts.get(QUERY, "")
     if not prompt.strip() or (texts is not None and texts.text not in others):
         return None

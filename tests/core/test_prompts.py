@@ -317,6 +317,8 @@ def test_the_prompt_for_queries(prompted):
     assert query(folder) == query_template(folder) == template
     assert query(folder, "it's a man: [X]") == template
     assert query(folder, "oil is [X]") is None, "the caller's own"
+    alone = prompted(None, {"query": "query: ", "document": ""}, name="alone")
+    assert (query(alone), query(alone, "[X]")) == (template, None)
     assert query(folder, template) is None
     assert query(folder, "query: [X] [MASK]") is None
     expected = theirs(folder, TEXTS, prompt_name="query")
