@@ -39,8 +39,8 @@ class Submit:
     env: tuple[str, ...] = Option(
         "set this environment variable for the job; may be repeated; the job also gets those "
         "of COTBERT_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, OPENAI_API_KEY, the variable "
-        "of --key-variable, MLFLOW_TRACKING_* and AWS_* that are set here, except names of "
-        "files and profiles",
+        "of --key-variable, MLFLOW_REGISTRY_URI, MLFLOW_TRACKING_* and AWS_* that are set here, "
+        "except names of files and profiles",
         "NAME[=VALUE]",
         group=SUBMITTED,
         append=True,

@@ -13,6 +13,8 @@ from cluster.server import JobServer, NoAnswerError
 from cotbert_core.errors import UserError
 from pipelines.cli import _given as parse
 from pipelines.cli import main
+from pipelines.commands.submit import Submit
+from pipelines.options.declare import declared
 from pipelines.recording.tracking import COMMIT, commit
 from pipelines.runtime.training_capacity import MAY_GROW
 from pipelines.storage.paths import SUBMITTED_FROM
@@ -98,6 +100,9 @@ def test_what_of_the_environment_is_passed_on(own_place):
     others["MLFLOW_TRACKING_SERVER_CERT_PATH"] = "mine.pem"
     passed = package.passed_variables(wanted | others, ("MY_KEY",))
     assert passed == wanted
+    (env,) = (option for option in declared(Submit) if option.name == "env")
+    for name in (*package.PASSED, *package.PASSED_PREFIXES):
+        assert name in env.help
     held = package.absolute_variables(passed)
     assert held["COTBERT_CACHE"] == str(own_place / "cache")
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
