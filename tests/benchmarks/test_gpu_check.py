@@ -84,16 +84,21 @@ def test_the_table_and_the_status(setup, monkeypatch, capsys):
         yield Check("first", "1", "<= 2", True)
         raise RuntimeError("no memory\nlast")
 
-    monkeypatch.setattr(gpu_check, "CHECKS", {"broken": broken, "speed": gpu_checks.speed})
-    found = [gpu_check.print_check(check) for check in gpu_check.run(setup, ["broken"])]
-    assert found == [True, False]
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "| first | 1 | <= 2 | ok |"
-    assert shown[1].startswith("| broken | RuntimeError: no memory | ")
-    assert shown[1].endswith("| FAILED |")
     facts = gpu_check.machine_lines()
     assert f"torch: {torch.__version__.split('+')[0]}" in facts
     assert "system: " in facts
+    checks = {"broken": broken, "sound": lambda _: [Check("second", "1", "<= 2", True)]}
+    monkeypatch.setattr(gpu_check, "CHECKS", checks)
+    monkeypatch.setattr(gpu_check, "gpu_setup", lambda *_: setup)
+    monkeypatch.setattr(gpu_check, "machine_lines", lambda: facts)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert gpu_check.main(["--only", "broken"]) == 1
+    *_, first, last = capsys.readouterr().out.splitlines()
+    assert first == "| first | 1 | <= 2 | ok |"
+    assert last.startswith("| broken | RuntimeError: no memory | ")
+    assert last.endswith("| FAILED |")
+    assert gpu_check.main(["--only", "sound"]) == 0
+    assert capsys.readouterr().out.endswith("| second | 1 | <= 2 | ok |\n")
 
 
 def test_without_cuda_it_says_so_and_ends_with_2(monkeypatch, capsys):

@@ -116,7 +116,7 @@ def test_a_run_continues_after_losses_in_attempts_of_their_own(
 def test_losses_without_progress_end_the_run(trained):
     with pytest.raises(TrainingError):
         trained(*[(RayActorError(), 0)] * 9)
-    assert trained.started == fitting.RESTARTS + 1
+    assert trained.started == 4
     trained(*[(RayActorError(), step) for step in range(1, 7)], (None, 0))
     assert trained.started == 7
 
