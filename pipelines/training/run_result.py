@@ -13,7 +13,6 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import flatten
 from cotbert_core.training.checkpoints import Checkpoint, best
 from pipelines.recording.dev_metric import FOUND_FIRST, SAME_LABEL, before
 from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
@@ -77,7 +76,8 @@ def _save_model(training: TrainingRun, weights: dict[str, Any], facts: TrainingM
     method.load_state_dict(weights)
     # A run that was killed before its result was written left a model with the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    pooling = replace(method.pooling, settings=with_pairs(flatten(settings), training.dev))
+    recorded = method.pooling.settings or {}
+    pooling = replace(method.pooling, settings=with_pairs(recorded, training.dev))
     encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
     with shown_warnings():
         encoder.save_pretrained(path, facts)

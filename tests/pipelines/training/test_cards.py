@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.method_table import BARE
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_files import load_pooling_config
+from cotbert_core.methods import build_method
+from cotbert_core.saving.training_metadata import TrainingMetadata
 from pipelines.storage.corpus import Corpus
+from pipelines.training import run_result
 from pipelines.training.baseline import Baseline
 from pipelines.training.metrics_log import MetricsLog
 from pipelines.training.training_metadata import published, training_metadata
+from pipelines.training.training_run import TrainingRun
 
 
 @pytest.mark.parametrize(
@@ -46,3 +53,16 @@ def test_facts_of_a_run(tmp_path):
     assert corpus.digest in facts.data["digest of the corpus"]
     assert facts.made["steps"].startswith("2 of 4")
     assert set(facts.made) == {"date", "code", "versions", "steps"}
+
+
+def test_the_model_of_a_run_names_a_teacher_without_this_machine_s_paths(
+    tiny_settings, bert_folder, tmp_path
+):
+    how = {"method.name": "rankcse", **BARE, "method.teacher": bert_folder}
+    training = TrainingRun(tiny_settings(bert_folder, how), None, {"own.tsv": None}, tmp_path)
+    method = build_method(load_backbone(bert_folder), training.settings)
+    run_result._save_model(training, method.state_dict(), TrainingMetadata())
+    settings = load_pooling_config(str(tmp_path / "model"))["settings"]
+    assert settings == method.pooling.settings | {"dev": "own.tsv"}
+    assert settings["method.teacher"].startswith("a folder named ")
+    assert bert_folder not in (tmp_path / "model" / "README.md").read_text()
