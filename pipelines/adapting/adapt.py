@@ -67,6 +67,7 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
+from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output, remove_leftover
 from pipelines.training.baseline import Baseline, baselines
@@ -184,6 +185,8 @@ def _prepared(job: _Job, run: tracking.Run) -> Corpus:
     corpus = Corpus.open(folder)
     try:
         require_sentences(corpus, job.options)
+        if has_held_out(corpus.path):
+            read_held_out(corpus.path, "test")  # UserError for too few, not after the trainings
     except UserError:
         shutil.rmtree(corpus.path)
         raise

@@ -159,6 +159,18 @@ def test_a_start_that_is_refused_before_a_training_leaves_nothing(
     assert (tmp_path / "out").exists() == left
 
 
+def test_too_few_test_queries_are_refused_before_a_training(
+    tmp_path, options, without_ray, monkeypatch
+):
+    """Of three sentences, two are dev queries."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(40)))
+    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
+    with pytest.raises(UserError, match=r"have 1 test query: at least 2 .* a larger --hold-out"):
+        job.adapt(replace(options, hold_out=3), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_graded_pairs_that_are_missing_are_found_before_anything_is_prepared(tmp_path, options):
     dev_alone = tmp_path / "senteval" / "STS" / "STSBenchmark" / "sts-dev.csv"
     dev_alone.parent.mkdir(parents=True)
