@@ -10,16 +10,22 @@ from dataclasses import replace
 import pytest
 
 from cotbert_core.errors import ReadError, UserError
+from cotbert_core.evaluation import held_out, searches
 from cotbert_core.files import write_json
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapting import adapt as job
 from pipelines.adapting import merging
+from pipelines.adapting.final_model import SAVED_READOUTS
 from pipelines.adapting.job_record import INPUTS_FILE, record, require_same_inputs
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.report import write_adapt_report
+from pipelines.cleaning.options import CleanOptions
 from pipelines.options.shared import MODEL_ALONE
 from pipelines.preparing.prepare import check_input
+from pipelines.storage.held_out_file import read_held_out
 from pipelines.storage.output_folder import open_output
 from pipelines.storage.resumable_output import locked_output
+from pipelines.training.dev_sets import OWN_NAME
 
 
 @pytest.fixture
@@ -169,6 +175,39 @@ def test_too_few_test_queries_are_refused_before_a_training(
     with pytest.raises(UserError, match=r"have 1 test query: at least 2 .* a larger --hold-out"):
         job.adapt(replace(options, hold_out=3), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_test_queries_are_asked_once_when_the_winner_is_known(
+    tmp_path, options, without_ray, monkeypatch
+):
+    """By each encoder that is shown; everything before asks dev queries alone."""
+    rows = (f"{n} man dog ice {n}. The oil rose {n} by {n}.\n" for n in range(60))
+    (tmp_path / "texts.txt").write_text("".join(rows))
+    options = replace(options, documents="row", clean=CleanOptions(split="en"))
+    asked, real = [], held_out.unit_vectors
+
+    def ask(encode, queries, texts):
+        asked.append({*queries})
+        return real(encode, queries, texts)
+
+    def train(_, __, corpus, dev, ___):
+        asked.append({*dev[OWN_NAME].queries})
+        encoder = SentenceEncoder.from_pretrained(options.encoder)
+        encoder.save_pretrained(corpus.path.parent / "trials" / "simcse" / "model")
+        cells = dict.fromkeys(("best_step", "steps", "error"))
+        return [{"name": "simcse", "status": "finished", "dev_found_first": 100.0, **cells}], []
+
+    for module in (held_out, searches):
+        monkeypatch.setattr(module, "unit_vectors", ask)
+    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(job, "_train", train)
+    result = job.adapt(options, tmp_path / "out")
+    assert [*result["models"]] == ["untouched", "simcse", "merged"]
+    corpus = tmp_path / "out" / "corpus"
+    test, dev = ({*read_held_out(corpus, half).queries} for half in ("test", "dev"))
+    assert len(test) == len(dev) == 6, "premise"
+    before = [*SAVED_READOUTS, "in the training", "of the average"]
+    assert asked == [*(dev for _ in before), *3 * [test | dev]]
 
 
 def test_graded_pairs_that_are_missing_are_found_before_anything_is_prepared(tmp_path, options):
