@@ -62,6 +62,6 @@ class Tune:
         print_output()
         print_facts({key: result[key] for key in shown if key in result})
         model = model_of(self.output, result["best"]["name"])
-        encoder = result["best"]["settings"].get("encoder", settings.encoder)
+        encoder = result.get("encoder", settings.encoder)  # none in those of earlier versions
         asked = comparison(self.training, override(settings, {"encoder": encoder}), model)
         print_ending(baseline_sentence(result, BEST), self.output, asked)

@@ -51,6 +51,7 @@ def sweep_result(
         metric.before: best[metric.before] if best else None,
         **baseline.entries,
         "method": settings.method.name if settings else None,
+        "encoder": settings.encoder if settings else None,
         "best": best,
         "trials": rows,
         **{status: sum(row["status"] == status for row in rows) for status in state.STATUSES},

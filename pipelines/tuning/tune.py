@@ -102,9 +102,7 @@ def tune(
 def _tracked(job: _Job) -> dict[str, Any]:
     """Run the sweep in its MLflow run, which fails with SweepError if no trial finished."""
     options, plan, output = job.options, job.plan, job.output
-    about = (
-        f"{options.space.purpose} {counted(len(plan.trials), 'trial')} of recipe {options.recipe}."
-    )
+    about = f"{options.space.purpose} {counted(plan.total, 'trial')} of recipe {options.recipe}."
     with (
         tracking.tracked_run(
             "tune",

@@ -85,7 +85,7 @@ def test_the_runs_of_trials_whose_process_died_are_ended(
     (tmp_path / "adapt").mkdir()
     adapt._tracked(adaptation(bert_folder, tmp_path / "adapt"), None, timed=True)
     (tmp_path / "tune").mkdir()
-    plan = SimpleNamespace(trials={}, possible=[])
+    plan = SimpleNamespace(trials={}, total=0, possible=[])
     corpus = SimpleNamespace(path=tmp_path, digest="d")
     monkeypatch.setattr(tune.tracking.Run, "dataset", lambda run, corpus: None)
     options = TuneOptions(open_space("temperature"))

@@ -132,6 +132,7 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
     assert (result["best"]["name"], result["dev_spearman"]) == ("0001", 41.0)
     assert (result["baseline"], result["baseline_spearman"]) == ("[CLS] vector", 50.0)
     assert (result["dev"], result["method"]) == ("mine.tsv", TrainSettings().method.name)
+    assert result["encoder"] == "large"
     for name in trials:
         (tmp_path / "trials" / name / "result.json").unlink()
     none = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)

@@ -256,8 +256,9 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     assert statuses == {"tune": "KILLED", "0000": "RUNNING", "0001": "KILLED"}
 
 
+@pytest.mark.parametrize("search", ["grid", "optuna"])
 def test_the_run_of_a_sweep_without_a_finished_trial_fails(
-    own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
+    own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch, search
 ):
     from pipelines.tuning import tune as job
 
@@ -269,11 +270,12 @@ def test_the_run_of_a_sweep_without_a_finished_trial_fails(
     monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(job, "run_trials", failed)
     base = small(bert_folder)
-    options = TuneOptions(open_space(str(rates)), "quickstart")
+    options = TuneOptions(open_space(str(rates)), "quickstart", search=search)
     with pytest.raises(RuntimeError, match="no trial finished"):
         tune(options, base, *data(base, rates_corpus), tmp_path / "out")
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
     (run,) = own_store.search_runs([experiment])
     assert (run.info.status, "no trial finished" in run.data.tags["error"]) == ("FAILED", True)
+    assert " 3 trials of recipe quickstart" in run.data.tags["mlflow.note.content"]
     assert read_json(tmp_path / "out" / "result.json")["mlflow_parent_run_id"] == run.info.run_id
     assert "result.json" in {file.path for file in own_store.list_artifacts(run.info.run_id)}
