@@ -87,7 +87,7 @@ class DenoSent(Contrastive):
         return batch.sentences if self._falls_back(batch.columns) else super().positive_texts(batch)
 
     def needs_dropout(self, columns: Sequence[str]) -> bool:
-        return super().needs_dropout(columns) or (self.contrasts and self._falls_back(columns))
+        return self.contrasts and (super().needs_dropout(columns) or self._falls_back(columns))
 
     def _falls_back(self, columns: Sequence[str]) -> bool:
         """Return whether sentences are their own positives because there are no augmented texts."""
@@ -151,11 +151,9 @@ class DenoSent(Contrastive):
                 "uses a new one, tied to the encoder's word embeddings"
             )
         if self._falls_back(columns):
-            rebuilt = ", and each sentence is rebuilt from its own noisy embeddings"
-            notes.append(
-                "the corpus has no augmented texts: positives differ only in dropout"
-                f"{rebuilt if self.generates else ''}"
-            )
+            effects = ["positives differ only in dropout"] * self.contrasts
+            effects += ["each sentence is rebuilt from its own noisy embeddings"] * self.generates
+            notes.append(f"the corpus has no augmented texts: {', and '.join(effects)}")
         return notes
 
     @property

@@ -135,3 +135,6 @@ def test_denosent_without_augmented_texts_says_that_it_uses_dropout(make, batch)
     assert fallback(alone).loss.equal(chosen(alone).loss)
     for columns, noted in (((), True), (("augmented",), False)):
         assert any("the two views of a sentence" in n for n in fallback.notes(columns)) == noted
+    for positive in ("paired", "dropout"):  # of which the generative loss has none
+        notes = make("denosent", positive, **{"method.objective": "generative"}).notes(())
+        assert not any("two views" in n or "positives differ" in n for n in notes)
