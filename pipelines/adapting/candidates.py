@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,16 +66,21 @@ def supported(
     notes, refused = list[str](), dict[str, UserError]()
     for name, one in settings.items():
         try:
-            notes += check_inputs(one, corpus)
+            notes += map(_without_set, check_inputs(one, corpus))
         except UserError as error:
+            refused[name] = UserError(_without_set(str(error)))
             if named:
-                raise
-            refused[name] = error
+                raise refused[name] from None
     if len(refused) == len(settings):
         raise next(iter(refused.values()))
     notes += [f"candidate {name} is left out: {error}" for name, error in refused.items()]
     usable = {name: one for name, one in settings.items() if name not in refused}
     return usable, list(dict.fromkeys(notes))
+
+
+def _without_set(text: str) -> str:
+    """Return a note or error about settings without its advice, for adapt has no option --set."""
+    return re.sub(r"[;:] give --set .*", "", text)
 
 
 def check_every(steps: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from document_corpus import write_document_corpus
 from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 from pipelines.adapting.candidates import candidates, supported
 from pipelines.adapting.options import AdaptOptions
 from pipelines.storage.corpus import Corpus
@@ -59,3 +62,16 @@ def test_a_candidate_that_was_named_is_refused(distilled, tmp_path):
 def test_a_fault_of_all_candidates_is_refused(distilled, tmp_path):
     with pytest.raises(UserError, match="batch_size is 4096"):
         checked(distilled, tmp_path, batch_size=4096)
+
+
+def test_no_setting_is_advised_since_adapt_takes_none(bert_folder, tmp_path):
+    folder = tmp_path / "short"
+    shutil.copytree(bert_folder, folder)
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    write_json(folder / "config.json", read_json(folder / "config.json") | rates)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 48})
+    write_json(folder / "modules.json", [{"type": "models.Transformer", "path": ""}])
+    (_, notes), _ = checked(str(folder), tmp_path)
+    assert any(note.endswith("the trained encoder reads 46 tokens of a text") for note in notes)
+    assert any(note.endswith("method simcse has little to learn") for note in notes)
+    assert not any("--set" in note for note in notes)
