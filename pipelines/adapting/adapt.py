@@ -77,7 +77,8 @@ from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
 PRETRAIN = "pretrain"
-TRAINED = (PRETRAIN, state.TRIALS_FOLDER)
+# What is there as soon as a training has begun.
+TRAINED = (f"{PRETRAIN}/{SETTINGS_FILE}", state.TRIALS_FOLDER)
 
 
 @dataclass(frozen=True)

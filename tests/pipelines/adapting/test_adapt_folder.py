@@ -177,6 +177,16 @@ def test_too_few_test_queries_are_refused_before_a_training(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pretraining_that_is_refused_leaves_nothing(tmp_path, options, without_ray, monkeypatch):
+    """Its rows are packed then, but a mended command would be refused for its other batches."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(80)))
+    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
+    with pytest.raises(UserError, match=r"batch_size is 64 and the corpus '.*packed' has \d+ sent"):
+        job.adapt(replace(options, pretrain=3), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_test_queries_are_asked_once_when_the_winner_is_known(
     tmp_path, options, without_ray, monkeypatch
 ):
