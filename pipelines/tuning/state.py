@@ -63,6 +63,8 @@ def trial_row(trial: Trial, folder: Path, metric: DevMetric) -> dict[str, Any]:
     before = scores.pop(0, None)
     best = max(scores, key=lambda step: sort_key(scores[step]), default=None)
     status = status_of(folder)
+    if status in ENDED:  # the best checkpoint may have been refused by the disk, or damaged
+        best = read_json(folder / RESULT_FILE).get("best_step", best)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
     return {
         "name": trial.name,

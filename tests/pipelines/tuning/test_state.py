@@ -22,7 +22,7 @@ from tune_spaces import Space
 TRIAL = Trial("0000", {"optimizer.learning_rate": 1e-3, "seed": 0}, TrainSettings(encoder="none"))
 ROWS = (
     {"step": 0, "dev_spearman": 30.0, "check_seconds": 2.0},
-    {"step": 1, "loss": 3.0, "step_seconds": 4.0},
+    {"step": 1, "loss": 3.0, "step_seconds": 4.0, "dev_spearman": 35.0},
     {"step": 2, "loss": 2.0, "step_seconds": 4.0, "dev_spearman": 41.0, "check_seconds": 1.5},
 )
 
@@ -42,6 +42,10 @@ def test_a_trial_is_unfinished_then_finished_and_perhaps_continued(folder):
     row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
     assert (row["status"], row["training_seconds"]) == ("finished", 11.5)
     assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
+    # The disk refused the checkpoint of step 2, so the model is another.
+    write_json(folder / "result.json", {"best_step": 1})
+    row = state.trial_row(TRIAL, folder, dev_metric.SPEARMAN)
+    assert (row["best_step"], row["dev_spearman"]) == (1, 35.0)
     # A step that was done twice counts once.
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
