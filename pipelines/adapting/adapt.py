@@ -186,11 +186,11 @@ def _prepared(job: _Job, run: tracking.Run) -> Corpus:
     corpus = Corpus.open(folder)
     try:
         require_sentences(corpus, job.options)
-        if has_held_out(corpus.path):
-            read_held_out(corpus.path, "test")  # UserError for too few, not after the trainings
     except UserError:
         shutil.rmtree(corpus.path)
         raise
+    if has_held_out(corpus.path):
+        read_held_out(corpus.path, "test")  # UserError for too few now, not after the trainings
     run.dataset(corpus)
     return corpus
 
