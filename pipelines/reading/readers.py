@@ -91,10 +91,11 @@ def _whole_file(shard: Shard, plan: ReadPlan) -> Iterator[tuple[str, Sequence[An
     one that cannot be used for another reason makes the file unusable."""
     found: list[str] = []
     characters = 0
-    texts: _Texts = Unusable("empty")
+    nothing = Unusable("empty")
     for _, _, texts in _clean_rows(shard, replace(plan, id_column=None)):
         if isinstance(texts, Unusable):
             if texts in HARMLESS:
+                nothing = nothing if texts in ("empty", "null") else texts
                 continue
             break
         found.append(texts[0])
@@ -103,7 +104,7 @@ def _whole_file(shard: Shard, plan: ReadPlan) -> Iterator[tuple[str, Sequence[An
             texts = Unusable("too_long", found[0])
             break
     else:
-        texts = [" ".join(found)] if found else texts
+        texts = [" ".join(found)] if found else nothing
     yield plan.document_names[shard.path], (), texts
 
 

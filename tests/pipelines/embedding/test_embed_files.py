@@ -106,6 +106,13 @@ def test_each_file_is_a_text_with_its_path(tmp_path, job, encoded, monkeypatch):
     np.testing.assert_allclose(vectors[1], read_embeddings(tmp_path / "line")[1][0], atol=1e-6)
 
 
+def test_a_file_without_text_has_one_reason_whatever_row_is_last(tmp_path, job):
+    files = {"a.jsonl": '{"text": ""}\n{"text": null}\n', "b.txt": "<br>\n\n", "c.txt": "oil"}
+    write(tmp_path / "in", files)
+    job("out", "in", documents="file", clean=("markup",))
+    assert [why for *_, why in skipped(tmp_path / "out")] == ["empty", "emptied_by_cleaning"]
+
+
 def test_the_rows_of_a_table_are_one_text_too(tmp_path, job, encoded):
     rows = [("oil",), ("Two dogs run",)]
     for kind in ("csv", "tsv", "jsonl", "parquet"):
