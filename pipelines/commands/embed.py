@@ -26,12 +26,16 @@ class Embed:
 
         result = embed(self.options, self.output)
         print_facts(result)
-        if result["truncated"] and self.options.passages is None:
+        if result["truncated"]:
+            advice = (
+                ", beside any passages: --on-long split-mean averages all their parts"
+                if self.options.passages
+                else f": --passages {PASSAGE_WORDS} adds vectors of all their parts, --on-long "
+                "split-mean averages these"
+            )
             say(
                 f"note: {result['truncated']:,} of {result['rows']:,} texts have more tokens than "
-                "the model reads, and only their beginning was embedded: --passages "
-                f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages "
-                "these"
+                f"the model reads, and only their beginning was embedded{advice}"
             )
         print_ending(summary(result, self.options.keep_gone), self.output, _search_command(self))
 

@@ -74,9 +74,7 @@ def test_rows_that_cannot_be_used_are_listed_with_what_they_hold(tmp_path, job):
     assert (result["rows"], result["skipped"], result["skipped_too_many_tokens"]) == (2, 7, 1)
 
 
-def test_texts_that_are_cut_are_counted_in_words_unless_all_of_them_is_embedded(
-    tmp_path, bert_folder, without_ray, capsys
-):
+def test_texts_that_are_cut_are_counted_in_words(tmp_path, bert_folder, without_ray, capsys):
     (tmp_path / "a.txt").write_text(f"A man\n{LONG}\nA man")
     command = ["embed", bert_folder, "--input", str(tmp_path / "a.txt"), "--precision", "fp32"]
     said, results = [], []
@@ -87,7 +85,9 @@ def test_texts_that_are_cut_are_counted_in_words_unless_all_of_them_is_embedded(
         results.append(read_json(output / "result.json"))
         assert not (output / "skipped.jsonl").exists()
     cut = "note: 1 of 3 texts have more tokens than the model reads, and only their beginning"
-    assert [cut in text for text in said] == [True, False, False]
+    assert [cut in text for text in said] == [True, False, True]
+    assert ["--passages" in text for text in said] == [True, False, False]
+    assert "embedded, beside any passages: --on-long split-mean averages all" in said[2]
     assert "note: --workers is 50 and 1 will run, at most one for each part of the" in said[0]
     keys = ("rows", "duplicates", "workers", "truncated", "split")
     assert [results[0].get(key) for key in keys] == [3, 1, 1, 1, None]
