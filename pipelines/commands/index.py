@@ -43,11 +43,10 @@ class Index:
         print_ending(made, self.output, ("search", self.output, "YOUR QUERY", *self._texts()))
 
     def _texts(self) -> tuple[str, ...]:
-        """Return the words by which a search reads the texts again if no columns were kept."""
+        """Return the words by which a search shows the texts, kept or read again."""
         from pipelines.storage.corpus import MANIFEST_FILE
 
         embedded = read_json(self.output / MANIFEST_FILE)["embeddings"]
-        inputs = () if embedded.get("keep") else embedded.get("inputs", ())
-        return (
-            rows_again(("--text", *inputs), embedded.get("text_column", "text")) if inputs else ()
-        )
+        column, inputs = embedded.get("text_column", "text"), embedded.get("inputs", ())
+        kept = column in embedded.get("keep", ()) or not inputs
+        return rows_again(() if kept else ("--text", *inputs), column)

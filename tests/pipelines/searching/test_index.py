@@ -100,6 +100,8 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
         ({}, " --text 'my tickets.csv'"),
         ({"text_column": "body"}, " --text 'my tickets.csv' --text-column body"),
         ({"keep": ["text"]}, ""),
+        ({"keep": ["year"]}, " --text 'my tickets.csv'"),
+        ({"text_column": "body", "keep": ["body"]}, " --text-column body"),
     ],
 )
 def test_the_next_search_reads_texts_that_were_not_kept(tmp_path, capsys, facts, words):
