@@ -63,7 +63,7 @@ def _holds_texts(opened: Embeddings | OpenedIndex, column: str) -> bool:
     clean, digests = column_cleaning(embeddings.manifest), embeddings.digests(rows)
     values = embeddings.values(column, rows)
     texts = {row: clean(value) for row, value in values.items() if value is not None}
-    return len(_embedded(texts, digests)) == len(texts)
+    return len(_embedded(texts, digests)) == len(values)  # no text that was embedded is null
 
 
 def found_texts(

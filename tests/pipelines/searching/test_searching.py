@@ -307,20 +307,21 @@ def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):
 def test_another_column_is_not_taken_for_the_embedded_texts(
     tmp_path, unrecorded, bert_folder, capsys
 ):
-    """Of rows with a category, which alone is kept."""
-    rows = "".join(f'"{text}",{number % 2}\n' for number, text in enumerate(TEXTS))
-    (tmp_path / "a.csv").write_text(f"body,kind\n{rows}")
-    words = ["embed", bert_folder, "--input", str(tmp_path / "a.csv"), "--text-column", "body"]
-    for keep in ("kind", "body"):
+    """Of rows with a category, or with notes that begin later, which alone is kept."""
+    table = {"body": TEXTS, "kind": list("0101010"), "note": pa.nulls(7, pa.string())}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    words = ["embed", bert_folder, "--input", str(tmp_path / "a.parquet"), "--text-column", "body"]
+    for keep in ("kind", "note", "body"):
         assert main([*words, "--keep", keep, "--output", str(tmp_path / keep)]) == 0
-    capsys.readouterr()
-    assert main(["search", str(tmp_path / "kind"), "oil"]) == 0
-    captured = capsys.readouterr()
-    assert "no text column 'text' was kept: name the input of" in captured.err
-    assert "text" not in captured.out
-    assert "keywords are searched in texts, and" in failed(
-        capsys, tmp_path / "kind", "oil", "--keywords"
-    )
+    for other in ("kind", "note"):
+        capsys.readouterr()
+        assert main(["search", str(tmp_path / other), "oil"]) == 0
+        captured = capsys.readouterr()
+        assert "no text column 'text' was kept: name the input of" in captured.err
+        assert "text" not in captured.out
+        assert "keywords are searched in texts, and" in failed(
+            capsys, tmp_path / other, "oil", "--keywords"
+        )
     assert printed(capsys, tmp_path / "body", "oil", "--keywords")[1][-1] == "oil"
 
 
