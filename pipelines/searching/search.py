@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from cotbert_core.choices import KEYWORD_WEIGHT
 from cotbert_core.errors import UserError, counted
@@ -19,7 +18,6 @@ from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import absolute_path
 from cotbert_core.saving.keyword_weights import keyword_weight
-from pipelines.embedding.digests import check_unique
 from pipelines.embedding.embeddings import Embeddings
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
@@ -90,8 +88,6 @@ def _keywords(
     """Return the keyword scores of the queries and all rows, None if none are wanted."""
     if not options.keywords or source is None:
         return None
-    if isinstance(source, ReadPlan) and source.id_column:
-        _check_ids(embeddings)
     return keyword_scores_of(embeddings, options.queries, source)
 
 
@@ -123,17 +119,6 @@ def nearest(
             "compared"
         )
     return running.found()
-
-
-def _check_ids(embeddings: Embeddings) -> None:
-    """Raise UserError if two rows share an id, which leads to a row's text in an input."""
-    batches = [batch["id"] for batch in embeddings.id_batches()]
-    advice = "--keywords finds the texts in --text by their ids, so embed with --keep and leave "
-    check_unique(
-        [pa.chunked_array(batches, embeddings.schema.field("id").type)],
-        f"the embeddings {str(embeddings.path)!r}",
-        f"{advice}--text out, or leave --keywords out",
-    )
 
 
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:

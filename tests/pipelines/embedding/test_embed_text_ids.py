@@ -179,6 +179,17 @@ def test_keywords_are_those_of_the_rows_that_were_embedded(tmp_path, bert_folder
     assert found == search(capsys, out, query, "--keywords")
 
 
+def test_keywords_of_a_row_that_was_skipped_are_not_those_of_its_id(tmp_path, bert_folder, capsys):
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    path.write_text(
+        f"key,text\n1,{'oil man ' * 300}\n1,Two dogs run\n2,oil\n3,{'oil ' * 300}\n3,\n"
+    )
+    assert embed(path, out, bert_folder, "--on-long", "error")["rows"] == 2
+    assert main(["search", str(out), "oil", "--keywords", "--text", str(path)]) == 2
+    message = "the rows that --text names have the id 1 2 times: --keywords finds the texts in"
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["--keywords"]])
 def test_an_input_without_texts_in_the_column_is_refused(tmp_path, bert_folder, capsys, words):
     path, out = write(tmp_path, "jsonl"), tmp_path / "out"
