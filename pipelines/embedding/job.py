@@ -77,6 +77,7 @@ class EmbedJob:
             "template": pooling.template.text if pooling.template else None,
             "denoise": pooling.denoise,
             "head": pooling.head,
+            "full_stop": pooling.full_stop,
             "max_tokens": encoder.max_length,
             "on_long": options.on_long,
             "backend": options.backend,

@@ -86,6 +86,7 @@ def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     before = earlier.manifest
     may_differ = {*(_PLACES if facts["model_digest"] else _PLACES[1:])}
     may_differ |= {"precision"} if facts["precision"] == "auto" else set()
+    may_differ |= {"full_stop"} - before.keys()  # not recorded until November 2026
     # What not all vectors have: computed in int8, of cleaned texts, of whole files.
     keys = dict.fromkeys([*facts, "computed_in", "clean", "documents"])
     other = [key for key in keys if key not in may_differ and facts.get(key) != before.get(key)]

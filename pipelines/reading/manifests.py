@@ -55,6 +55,7 @@ class _Embeddings(BaseModel, strict=True):
     template: _Text | None = None
     denoise: _Text | None = None
     head: _Text | None = None
+    full_stop: bool | None = None
     model_digest: _Text | None = None
     id_column: _Text | None = None
     limit: _Rows | None = None

@@ -106,6 +106,7 @@ def _pooling_arguments(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
         "readout": pooling.readout,
         "denoise": pooling.denoise,
         "head": pooling.head,
+        "full_stop": pooling.full_stop,
     }
     if all(manifest.get(key, value) == value for key, value in stored.items()):
         return {}

@@ -373,6 +373,14 @@ def test_vectors_of_an_int8_graph_are_not_mixed_with_others():
             check_same(earlier, now)
 
 
+def test_embeddings_that_do_not_record_the_full_stop_are_updated():
+    before = {"model_digest": "a", "precision": "bf16"}
+    now = {**before, "full_stop": True}
+    check_same(SimpleNamespace(path="v1", manifest=before), now)
+    with pytest.raises(UserError, match="full_stop False there and True here"):
+        check_same(SimpleNamespace(path="v1", manifest={**before, "full_stop": False}), now)
+
+
 @pytest.mark.parametrize(
     ("gone", "keep_gone", "shown"),
     [

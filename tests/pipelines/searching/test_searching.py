@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from embeddings_folders import change_manifest, write_folder
-from made_encoders import with_encoders
+from made_encoders import made_encoder, save_quietly, with_encoders
 
 from cotbert_core.encoder.locations import PROMPTS_FILE, model_digest
 from cotbert_core.errors import UserError
@@ -428,6 +428,19 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
     ):
         made_by, asked = opened(str(n), **reading)
         assert asked == made_by != own.pooling
+
+
+@pytest.mark.parametrize("words", [(), ("--template", TEMPLATE)])
+def test_a_query_ends_as_the_texts_did(tmp_path, unrecorded, bert_folder, capsys, words):
+    """With a full stop if the template was given, though the model's own reading has none."""
+    encoder = made_encoder(bert_folder, "cot-bert", "mask", TEMPLATE, full_stop=False)
+    model = save_quietly(encoder, tmp_path / "model")
+    (tmp_path / "a.txt").write_text("two dogs run\noil\n")
+    out, given = tmp_path / "out", ("--input", str(tmp_path / "a.txt"), "--precision", "fp32")
+    assert main(["embed", str(model), *given, *words, "--output", str(out)]) == 0
+    assert read_json(out / "manifest.json")["full_stop"] == bool(words)
+    capsys.readouterr()
+    assert printed(capsys, out, "two dogs run")[1] == ["1", "1.0000", "0"]
 
 
 def test_queries_get_their_own_prompt(tmp_path, encoder_folder, capsys):
