@@ -174,7 +174,8 @@ def _truncation_note(name: str) -> str | None:
         return None
     return (
         f"note: sentence-transformers keeps {kept} dimensions of the vectors of {name!r}, and "
-        "here all are kept: `cotbert embed --truncate-dim` keeps as many as it names"
+        "here all are kept: `cotbert embed --truncate-dim`, or `dimensions` in a request to "
+        "`cotbert serve`, keeps as many as it names"
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotbert_core.choices import Backend
+from cotbert_core.encoder.pooling_files import unread_notes
 from cotbert_core.errors import UserError, require_packages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.recording.fetching import fetch_model
@@ -77,6 +78,8 @@ def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, int, B
     It is opened here first, because Ray would restart a failing replica.
     """
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
+    for note in unread_notes(model, prompts=options.template is None):
+        say(note)
     backend = choose_library(options.backend, encoder, options.precision)
     served = ServedModel(
         options.model,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 
 import pytest
 
 from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
+from cotbert_core.encoder.locations import PROMPTS_FILE
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from pipelines.cli import main
 from pipelines.options.declare import declared
 from pipelines.runtime.placement import Node
-from pipelines.serving import replicas
+from pipelines.serving import replicas, service
 from pipelines.serving.access_token import find_access_token
 from pipelines.serving.encoder_replica import FORWARD_PASSES
 from pipelines.serving.limits import Admission
@@ -55,6 +58,18 @@ def test_a_replica_for_each_gpu_is_not_too_many(monkeypatch):
     replicas.check_replicas(2)
     with pytest.raises(UserError, match=r"replicas is 3, which would share 1 core: give at most 2"):
         replicas.check_replicas(3)
+
+
+@pytest.mark.parametrize(("template", "listed"), [(None, 2), ("[X]", 1)])
+def test_what_of_a_folder_is_not_used_is_noted(tmp_path, bert_folder, capsys, template, listed):
+    model = shutil.copytree(bert_folder, tmp_path / "model")
+    write_json(model / "modules.json", [{"type": "x.Transformer", "path": ""}])
+    named = {"prompts": {"document": "a man saw "}, "truncate_dim": 8}
+    write_json(model / PROMPTS_FILE, named)
+    service._opened(str(model), ServeOptions(str(model), template=template))
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == listed
+    assert "`dimensions` in a request to `cotbert serve`" in notes[-1]
 
 
 def test_a_port_that_is_taken_is_refused():
