@@ -118,8 +118,16 @@ class OpenedIndex:
         return {rows[row]: value for row, value in self.embeddings.digests(list(rows)).items()}
 
     def is_shared(self, number: int) -> bool:
-        """Whether `values` or `digests` found that several rows have this number."""
+        """Whether `values` or `digests` found that several rows have this number; without the
+        embeddings, whether several vectors have it and none is that of a passage."""
+        if self.embeddings is None and not self.passages:
+            return bool((self._numbers == number).sum() > 1)
         return self._row_of.get(number, 0) is None
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        """The number of each vector."""
+        return np.asarray(require().vector_to_array(self.index.id_map))
 
     def _rows(self, embeddings: Embeddings, numbers: Sequence[int]) -> dict[int, int]:
         """Return the index's numbers by the rows' numbers in the embeddings."""

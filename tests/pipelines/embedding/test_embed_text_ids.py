@@ -160,6 +160,9 @@ def test_rows_that_share_an_id_are_shown_with_their_own_texts(tmp_path, bert_fol
     assert {(str(row["id"]), row["text"]) for row in rows} == {*zip(keys, TEXTS, strict=True)}
     (rows,) = search(capsys, tmp_path / "index", "oil", "--text", str(path))
     assert {row["id"]: row["text"] for row in rows} == {1: None, 2: "oil", 3: None}
+    out.rename(tmp_path / "moved")
+    assert search(capsys, tmp_path / "index", "oil", "--text", str(path)) == [rows]
+    (tmp_path / "moved").rename(out)
     (by_column,) = search(capsys, out, TEXTS[1], "--keywords")
     assert by_column[0]["text"] == TEXTS[1]
     assert main(["search", str(out), "oil", "--keywords", "--text", str(path)]) == 2
