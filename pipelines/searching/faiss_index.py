@@ -99,8 +99,10 @@ def faiss_errors(
     try:
         yield
     except RuntimeError as error:  # FAISS raises it for all of its checks
-        # What follows the place in FAISS's code and the condition that did not hold.
-        reason = str(error).strip().splitlines()[-1].rpartition("' failed: ")[2]
+        # What follows the place in FAISS's code and, if anything does, the condition that did not
+        # hold.
+        reason = str(error).strip().splitlines()[-1].rpartition(" Error: ")[2]
+        reason = reason.rpartition("' failed: ")[2]
         raise UserError(
             f"FAISS cannot make an index {options.factory!r} of {counted(len(embeddings), 'row')} "
             f"of {embeddings.dimension} dimensions ({reason}): {advice}"

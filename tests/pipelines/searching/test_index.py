@@ -304,6 +304,7 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     check_refused(
         folder, out, r"dimensions \(Number of training points \(7\)", "IVF8,Flat", sample=7
     )
+    check_refused(folder, out, r"dimensions \('metric == METRIC_L2' failed\): give", "LSH")
     index(folder, tmp_path / "index", IndexOptions())
     check_refused(tmp_path / "index", out, rf"is an index: give .* was made of, '{folder}'")
     few = write_folder(tmp_path / "few", ids[:5], vectors[:5], parts=1)
