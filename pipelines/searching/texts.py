@@ -12,6 +12,7 @@ from typing import Any
 from cotbert_core.errors import UserError, counted
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.cleaning.steps import cleaning
+from pipelines.embedding.job import SHARD_BYTES
 from pipelines.reading import sources
 from pipelines.reading.columns import check_reading
 from pipelines.reading.ids import INT64
@@ -38,6 +39,7 @@ def input_plan(
         inputs,
         text_column,
         id_column,
+        SHARD_BYTES,  # that of `embed`: on it depend the row numbers of wrapped texts
         encoding=encoding,
         delimiter=manifest.get("delimiter"),
         limit=manifest.get("limit"),

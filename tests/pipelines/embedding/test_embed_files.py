@@ -139,6 +139,17 @@ def test_wrapped_lines_are_cleaned_as_texts_of_their_own(tmp_path, job, encoded)
     assert "--wrapped of prepare, adapt and embed joins them" in warning
 
 
+def test_a_long_file_of_wrapped_lines_is_searched_by_its_row_numbers(tmp_path, job, capsys):
+    long = "the penguin on the ice and\nthe man with the guitar\n" * 6_000
+    write(tmp_path, {"a.txt": f"{long}\n{long}\noil\nprices\n\nTwo dogs\nrun\n"})
+    job("out", "a.txt", wrapped=True)
+    words = ["search", str(tmp_path / "out"), "oil prices", "Two dogs run", "--top", "1", "--json"]
+    words += ["--text", str(tmp_path / "a.txt"), "--keywords", "--precision", "fp32"]
+    assert main(words) == 0
+    found = [json.loads(line)["matches"][0] for line in capsys.readouterr().out.splitlines()]
+    assert [match["text"] for match in found] == ["oil prices", "Two dogs run"]
+
+
 def test_files_are_searched_and_updated_by_their_paths(tmp_path, job, encoded, capsys, monkeypatch):
     write(tmp_path / "in", MANUAL)
     monkeypatch.chdir(tmp_path)

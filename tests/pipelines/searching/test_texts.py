@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.reading import sources
 from pipelines.reading.read_plan import FILE_BITS
 from pipelines.reading.readers import read
 from pipelines.searching import texts as module
@@ -36,7 +34,7 @@ def shards_read(monkeypatch):
 
 
 def test_row_numbers_lead_to_their_shards(tmp_path, shards_read, monkeypatch):
-    monkeypatch.setattr(module.sources, "plan", partial(sources.plan, shard_bytes=60))
+    monkeypatch.setattr(module, "SHARD_BYTES", 60)
     lines = [f"line {n} of a" if n % 7 else "" for n in range(50)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": f"b {n}"}) for n in range(9)))
