@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from cotbert_core.choices import Backend
+from cotbert_core.encoder.attention import attention_of
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.encoder.row_limits import position_padding
@@ -154,14 +155,16 @@ def _compile(graph: Any, precision: str, threads: int) -> Any:
 
 
 def converted(model: Any) -> Any:
-    """Return a transformers model as OpenVINO's graph."""
+    """Return a transformers model as OpenVINO's graph; the model keeps its attention."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
+    own = attention_of(model)
     model.set_attn_implementation("eager")
     ids = torch.ones((2, 3), dtype=torch.int64)  # the traced input; both sizes stay dynamic
     with torch.no_grad(), warnings.catch_warnings(), no_loading_report():
         warnings.simplefilter("ignore")  # warnings of tracing about sizes that it does not follow
         traced = TorchScriptPythonDecoder(_Last(model.eval()), example_input=(ids, ids, ids))
+    model.set_attn_implementation(own)
     frontend = FrontEndManager().load_by_framework("pytorch")
     return frontend.convert(frontend.load(traced))
