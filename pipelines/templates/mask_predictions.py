@@ -69,8 +69,12 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
     encoder, head = encoder_for(backbone, template), load_mlm_head(backbone)
     texts = [end_with_full_stop(" ".join(text.split())) for text in options.sentences]
     ids = tokenizer(texts, encoder.max_length)
+    # Without the rows of a padded table, which are no tokens.
     found = [
-        top_tokens(head(mask_vectors(backbone, encoder.bound, ids, mode)), options.top)
+        top_tokens(
+            head(mask_vectors(backbone, encoder.bound, ids, mode))[:, : len(tokenizer.hf)],
+            options.top,
+        )
         for mode in ("none", options.denoise)
     ]
     plain, denoised = ([_texts(tokenizer, row) for row in rows] for rows in found)

@@ -84,6 +84,17 @@ def test_the_template_is_promptbert_s_own(head_folder, family):
     assert default != other
 
 
+def test_a_row_after_the_last_token_is_not_predicted(head_folder):
+    """Some tables are padded to a multiple of 64 rows; these are not trained."""
+    model = AutoModelForMaskedLM.from_pretrained(head_folder)
+    tokens = model.config.vocab_size
+    model.resize_token_embeddings(tokens + 40, mean_resizing=False)
+    model.save_pretrained(head_folder)
+    rows = top_tokens_of(TokensOptions(head_folder, SENTENCES, top=tokens))
+    for row in rows:
+        assert all(isinstance(token, str) for token in (*row.plain, *row.denoised))
+
+
 def test_tokens_prints_a_table(bert_folder, tmp_path, capsys, with_mlm_head):
     folder = with_mlm_head(bert_folder, tmp_path / "headed")
     assert main(["tokens", folder, "--top", "2"]) == 0
