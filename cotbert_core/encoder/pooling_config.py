@@ -69,5 +69,9 @@ class PoolingConfig:
 
     @property
     def leading_blank(self) -> bool:
-        """Whether a sentence gets a leading blank for a byte-level tokenizer."""
-        return self.template is not None or self.blank
+        """Whether a sentence gets a leading blank for a byte-level tokenizer.
+
+        The template `[X]`, by which a sentence is read without a prompt, adds none.
+        """
+        in_text = self.template is not None and self.template.text != self.template.slot
+        return in_text or self.blank
