@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ class FinishedVectors(nn.Module):
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
     """Write model.onnx, its tokenizer and the files for servers; denoise must be none."""
-    tokenizer, read_token = template_tokenizer(encoder.saved(), encoder.bound)
+    # Its tokenizer.json has the prompt of texts alone: a text that begins with one is no query.
+    texts = replace(encoder.saved(), pooling=replace(encoder.pooling, query=None))
+    tokenizer, read_token = template_tokenizer(texts, encoder.bound)
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
     backbone = copy.copy(encoder.backbone)
     backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()

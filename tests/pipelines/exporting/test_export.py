@@ -124,10 +124,10 @@ def test_a_word_that_is_found_before_texts_change_is_refused(bert_folder, tmp_pa
     ("texts", "how"), [("passage: [X]", "with the prompt 'passage: '"), (None, "without a prompt")]
 )
 def test_the_prompt_that_only_queries_have_is_exported_apart(
-    bert_folder, tmp_path, capsys, texts, how
+    encoder_folder, tmp_path, capsys, texts, how
 ):
     query = Template("query: [X]")
-    encoder = made_encoder(bert_folder, "bert", "mean", texts, query=query, full_stop=False)
+    encoder = made_encoder(encoder_folder, "bert", "mean", texts, query=query, full_stop=False)
     model = str(save_quietly(encoder, tmp_path / "model"))
     export(ExportOptions(model, "onnx"), tmp_path / "texts")
     note = f"every text {how}; for queries, which have the prompt 'query: ', export another folder"
@@ -135,8 +135,9 @@ def test_the_prompt_that_only_queries_have_is_exported_apart(
     export(ExportOptions(model, "onnx", template="query: [X]"), tmp_path / "queries")
     assert "prompt" not in capsys.readouterr().err
     for folder, reader in (("texts", encoder), ("queries", encoder.for_queries)):
-        want = reader.encode(TEXTS[:3], precision="fp32")
-        np.testing.assert_allclose(run_onnx(tmp_path / folder, TEXTS[:3]), want, atol=1e-4, rtol=0)
+        some = [*TEXTS[:3], "query: oil", "passage: oil"]
+        want = reader.encode(some, precision="fp32")
+        np.testing.assert_allclose(run_onnx(tmp_path / folder, some), want, atol=1e-4, rtol=0)
 
 
 def test_a_graph_that_differs_is_not_left_behind(bert_folder, tmp_path, monkeypatch):
