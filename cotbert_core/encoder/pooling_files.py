@@ -63,9 +63,10 @@ def resolve_pooling_config(
     )
     changes: dict[str, Any] = {}
     if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
-        changes = {"template": chosen}
-        with suppress(UserError):  # the prompts of the folder are not usable, and not needed
-            changes["query"] = _query_template(name, chosen)
+        if chosen != pooling.template:  # the folder's own, beside which it may have one of queries
+            changes = {"template": chosen}
+            with suppress(UserError):  # the prompts of the folder are not usable, and not needed
+                changes["query"] = _query_template(name, chosen)
     elif chosen is not None:
         changes = {"readout": readout or "mask", "full_stop": chosen.stages > 0}
         changes |= {"max_length": None, "template": chosen, **_REPLACED}

@@ -166,6 +166,9 @@ def test_a_saved_folder_keeps_the_prompt_for_queries(prompted, tmp_path, default
         warnings.simplefilter("always")
         SentenceEncoder.from_pretrained(folder).save_pretrained(saved)
     again = SentenceEncoder.from_pretrained(saved)
+    if own := again.pooling.template:
+        assert resolve_pooling_config(str(saved), own) == again.pooling, "as before it was saved"
+        assert resolve_pooling_config(folder, own).query == again.pooling.query
     np.testing.assert_allclose(again.encode(TEXTS, precision="fp32"), theirs(folder), atol=1e-6)
     queries = theirs(folder, TEXTS, prompt_name="query")
     found = again.for_queries.encode(TEXTS, precision="fp32")
