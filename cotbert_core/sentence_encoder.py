@@ -221,6 +221,12 @@ class SentenceEncoder:
         They are not scaled to unit length. The arguments are those of `encode_tokens`.
         """
         ids = ids.cut(self.max_length)
+        filled = np.flatnonzero(ids.lengths + self.bound.length)
+        if len(filled) < len(ids):  # without special tokens an empty text has nothing to read
+            found = torch.zeros(len(ids), self.dimension, device=self.backbone.device)
+            if len(filled):
+                found[filled] = self.vectors(ids.take(filled), batch_tokens, precision)
+            return found
         batches = batch_tokens or self.backbone.batch_tokens, self.backbone.start_tokens
         if len(ids) <= SLICE_ROWS:
             return self._slice_vectors(ids, batches, precision)
