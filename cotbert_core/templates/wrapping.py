@@ -56,6 +56,11 @@ class BoundTemplate:
     @classmethod
     def bind(cls, template: Template | None, tokenizer: Any) -> BoundTemplate:
         """Return the template tokenized by a Hugging Face tokenizer; None: no template."""
+        if tokenizer.pad_token_id is None:
+            raise UserError(
+                f"encoder {tokenizer.name_or_path!r} has no padding token, which texts of unequal "
+                "length need: set the pad_token of its tokenizer in a copy of the folder"
+            )
         first, last = _special_ends(tokenizer)
         before, after = template.parts if template else ("", "")
         mask = tokenizer.mask_token

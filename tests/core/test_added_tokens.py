@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import string
 
 import numpy as np
@@ -23,6 +24,7 @@ from transformers import (
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 SIZES |= {"initializer_range": 0.2}
@@ -139,3 +141,26 @@ def test_a_word_that_is_found_before_texts_change_is_not_carried(bert_folder):
     assert encoder.saved().is_portable
     encoder.backbone.tokenizer.hf.add_tokens([AddedToken("New York", normalized=False)])
     assert "found before texts change" in encoder.saved().not_carried
+
+
+@pytest.mark.parametrize("attention", ["auto", "unpadded"])
+def test_a_text_without_tokens_has_a_vector_of_zeros(bert_folder, tmp_path, attention):
+    """A tokenizer that was trained without a post-processor adds no special tokens."""
+    shutil.copytree(bert_folder, tmp_path / "encoder")
+    file = tmp_path / "encoder" / "tokenizer.json"
+    write_json(file, read_json(file) | {"post_processor": None})
+    encoder = SentenceEncoder.from_pretrained(tmp_path / "encoder", attention=attention)
+    texts = ["oil", "", "Two dogs run", "\u200b"]
+    vectors = encoder.encode(texts, precision="fp32")
+    assert not vectors[1::2].any()
+    assert not encoder.encode([""]).any()
+    library = SentenceTransformer(str(tmp_path / "encoder"), device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, library, atol=1e-6)
+
+
+def test_a_tokenizer_without_a_padding_token_is_refused(bert_folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    tokenizer.pad_token = None
+    folder = saved(AutoModel.from_pretrained(bert_folder), tokenizer, tmp_path / "encoder")
+    with pytest.raises(UserError, match=r"has no padding token, .*: set the pad_token of its tok"):
+        SentenceEncoder.from_pretrained(folder)
