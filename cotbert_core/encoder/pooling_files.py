@@ -62,17 +62,19 @@ def resolve_pooling_config(
         **load_pooling_config(name, prompted=chosen is None, tokenizer=tokenizer)
     )
     changes: dict[str, Any] = {}
-    if chosen is not None and not chosen.stages and readout in (None, pooling.readout):
-        if chosen != pooling.template:  # the folder's own, beside which it may have one of queries
-            changes = {"template": chosen}
-            with suppress(UserError):  # the prompts of the folder are not usable, and not needed
-                changes["query"] = _query_template(name, chosen)
-    elif chosen is not None:
+    other = readout is not None and readout != pooling.readout
+    masked = pooling.template is not None and pooling.template.stages > 0
+    if chosen is not None and (chosen.stages or (other and masked)):
         changes = {"readout": readout or "mask", "full_stop": chosen.stages > 0}
         changes |= {"max_length": None, "template": chosen, **_REPLACED}
-    elif readout is not None and readout != pooling.readout:
-        same_template = pooling.template if readout == "mask" else None
-        changes = {"readout": readout, "template": same_template, **_REPLACED}
+    else:
+        if other:  # prompts stay, and the template of a mask goes with it
+            changes = {"readout": readout, **_REPLACED, "query": pooling.query}
+            changes["template"] = None if masked and readout != "mask" else pooling.template
+        if chosen is not None and chosen != pooling.template:
+            changes["template"] = chosen
+            with suppress(UserError):  # the prompts of the folder are not usable, and not needed
+                changes["query"] = _query_template(name, chosen)
     pooling = replace(pooling, **changes)
     if denoise is not None:
         pooling = replace(pooling, denoise=denoise)

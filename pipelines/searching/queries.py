@@ -13,7 +13,7 @@ from cotbert_core.encoder.pooling_files import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.template_texts import Template, resolve_template
 from pipelines.embedding.embeddings import Embeddings
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
@@ -110,4 +110,7 @@ def _pooling_arguments(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     }
     if all(manifest.get(key, value) == value for key, value in stored.items()):
         return {}
-    return {"template": manifest.get("template"), "readout": manifest.get("readout")}
+    template, own = manifest.get("template"), pooling.template
+    if template is None and own is not None and not own.stages:
+        template = Template.slot  # an earlier version left the prompt out with another readout
+    return {"template": template, "readout": manifest.get("readout")}

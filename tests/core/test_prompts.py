@@ -144,6 +144,8 @@ def test_a_prompt_that_is_given_replaces_the_default_one(prompted):
     np.testing.assert_allclose(given, theirs(folder, TEXTS[:3], prompt_name="query"), atol=1e-6)
     pooling = resolve_pooling_config(folder, "query: [X]")
     assert (pooling.readout, pooling.normalize, pooling.full_stop) == ("mean", True, False)
+    own, cls = resolve_pooling_config(folder), resolve_pooling_config(folder, readout="cls")
+    assert cls == replace(own, readout="cls", normalize=False), "a readout leaves the prompts"
     cls = resolve_pooling_config(folder, "query: [X]", "cls")
     assert (cls.readout, cls.normalize, cls.template) == ("cls", False, Template("query: [X]"))
     masked = resolve_pooling_config(folder, "query: [X] [MASK]")

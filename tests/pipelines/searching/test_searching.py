@@ -443,6 +443,18 @@ def test_a_query_ends_as_the_texts_did(tmp_path, unrecorded, bert_folder, capsys
     assert printed(capsys, out, "two dogs run")[1] == ["1", "1.0000", "0"]
 
 
+def test_older_embeddings_without_the_models_prompt_are_searched_without_it(tmp_path, bert_folder):
+    """With another readout than the model's own, `embed` left its prompt out."""
+    model = shutil.copytree(bert_folder, tmp_path / "model")
+    write_json(model / "modules.json", [{"type": "x.Transformer", "path": ""}])
+    named = {"prompts": {"document": "oil is "}, "default_prompt_name": "document"}
+    write_json(model / PROMPTS_FILE, named)
+    without = SentenceEncoder.from_pretrained(model, "[X]", "cls")
+    facts = facts_of(model, without) | {"template": None}
+    folder = write_folder(tmp_path / "older", [1], without.encode(["oil"]), parts=1, **facts)
+    assert query_encoder(Embeddings.open(folder)).pooling == without.pooling
+
+
 def test_queries_get_their_own_prompt(tmp_path, encoder_folder, capsys):
     """The model's prompt named query, unless the texts were read in another way than its own or a
     template is given."""
