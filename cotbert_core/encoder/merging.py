@@ -16,7 +16,10 @@ from cotbert_core.errors import UserError
 _CONFIG = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 # transformers adds a pooler with random weights to a checkpoint without one; it is never used.
 _UNUSED = "pooler."
-_MERGE_ALIKE = "merge two encoders of one shape, such as an encoder and what was trained from it"
+_MERGE_ALIKE = (
+    "merge two encoders of one shape, such as an encoder and what was trained from it by a method "
+    "other than promcse and optiprompt, which train added weights alone"
+)
 
 
 def merge_weights(
