@@ -74,6 +74,11 @@ def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
             f"encoder {name!r} needs Python code from its own folder, which is never run: give an "
             "encoder of a family that transformers itself supports"
         )
+    if "attn_implementation" in reason:
+        return UserError(
+            f"attention is 'sdpa' and transformers has none for the family of encoder {name!r}: "
+            "set attention=auto"
+        )
     folder = Path(location)  # a hub name is not checked for a pickle
     if folder.is_dir() and not any((folder / name).exists() for name in _NEEDED):
         return UserError(

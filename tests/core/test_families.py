@@ -65,6 +65,12 @@ def test_another_family_is_refused(folder):
         load_backbone(folder)
 
 
+@pytest.mark.parametrize("folder", ["mpnet"], indirect=True)
+def test_an_attention_that_the_family_lacks_is_refused(folder):
+    with pytest.raises(UserError, match=r"'sdpa' and transformers has none .*: set attention=auto"):
+        load_backbone(folder, attention="sdpa")
+
+
 def test_another_family_is_refused_before_its_weights_are_missed(bert_folder, tmp_path):
     """T5's encoder alone lacks those of a decoder."""
     folder = tmp_path / "encoder"
