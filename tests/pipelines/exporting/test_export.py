@@ -22,6 +22,7 @@ from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import fresh_mlm_head, mlm_head, with_mlm_head
 from cotbert_core.encoder.pooling_files import load_pooling_config
+from cotbert_core.files import read_json, write_json
 from cotbert_core.saving.keyword_weights import keyword_weight, save_keyword_weights
 from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
@@ -73,6 +74,16 @@ def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_pa
         *("1_Pooling", "README.md", "config.json", "model.onnx", "sentence_bert_config.json"),
         *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"),
     ]
+
+
+def test_a_tokenizer_without_special_tokens_is_exported(bert_folder, tmp_path):
+    """Its empty text has no tokens, and a vector of zeros."""
+    shutil.copytree(bert_folder, tmp_path / "encoder")
+    file = tmp_path / "encoder" / "tokenizer.json"
+    write_json(file, read_json(file) | {"post_processor": None})
+    result = export(ExportOptions(str(tmp_path / "encoder"), "onnx"), tmp_path / "onnx")
+    assert result["largest_difference"] <= 1e-4
+    assert not run_onnx(tmp_path / "onnx", ["oil", ""])[1].any()
 
 
 def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_path, capsys):
