@@ -25,10 +25,11 @@ def read_cls(hidden: Tensor, readout: Tensor, lengths: Tensor) -> Tensor:
 
 
 def read_mean(hidden: Tensor, readout: Tensor, lengths: Tensor) -> Tensor:
-    """Return the mean over all attended tokens, including special tokens."""
+    """Return the mean over all attended tokens, including special tokens; zeros if there are none,
+    as of an empty text in an ONNX graph whose tokenizer adds no special tokens."""
     attended = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
     summed = (hidden * attended.unsqueeze(-1)).sum(dim=1, dtype=torch.float32)
-    return summed / lengths[:, None]
+    return summed / lengths.clamp(min=1)[:, None]
 
 
 READOUTS: dict[str, Readout] = {"mask": read_mask, "cls": read_cls, "mean": read_mean}

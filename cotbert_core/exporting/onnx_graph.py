@@ -60,8 +60,7 @@ class FinishedVectors(nn.Module):
     def _read(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         place = (input_ids == self.read_id).to(torch.int64).argmax(1)
         if self.readout != "mask":
-            # An empty text without special tokens has no token: its mean is 0, as in `encode`.
-            return READOUTS[self.readout](hidden, place, attention_mask.sum(1).clamp(min=1))
+            return READOUTS[self.readout](hidden, place, attention_mask.sum(1))
         # READOUTS["mask"] counts the rows, and the graph would have that number as a constant.
         index = place[:, None, None].expand(-1, 1, hidden.shape[-1])
         return hidden.gather(1, index).squeeze(1)
