@@ -223,9 +223,11 @@ class SentenceEncoder:
         ids = ids.cut(self.max_length)
         filled = np.flatnonzero(ids.lengths + self.bound.length)
         if len(filled) < len(ids):  # without special tokens an empty text has nothing to read
-            found = torch.zeros(len(ids), self.dimension, device=self.backbone.device)
-            if len(filled):
-                found[filled] = self.vectors(ids.take(filled), batch_tokens, precision)
+            if not len(filled):
+                return torch.zeros(len(ids), self.dimension, device=self.backbone.device)
+            read = self.vectors(ids.take(filled), batch_tokens, precision)
+            found = read.new_zeros(len(ids), read.shape[1])
+            found[filled] = read
             return found
         batches = batch_tokens or self.backbone.batch_tokens, self.backbone.start_tokens
         if len(ids) <= SLICE_ROWS:

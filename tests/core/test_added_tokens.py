@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ from transformers import (
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.readouts.layers import ThreeReadouts
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 SIZES |= {"initializer_range": 0.2}
@@ -156,6 +159,10 @@ def test_a_text_without_tokens_has_a_vector_of_zeros(bert_folder, tmp_path, atte
     assert not encoder.encode([""]).any()
     library = SentenceTransformer(str(tmp_path / "encoder"), device="cpu").encode(texts)
     np.testing.assert_allclose(vectors, library, atol=1e-6)
+    wide = replace(encoder.backbone, model=ThreeReadouts(encoder.backbone.model))
+    if attention == "auto":  # of a baseline, whose vectors are three times as wide
+        read = SentenceEncoder(wide, PoolingConfig("mean")).encode(texts, precision="fp32")
+        np.testing.assert_allclose(read[:, : encoder.dimension], vectors, atol=1e-6)
 
 
 def test_a_tokenizer_without_a_padding_token_is_refused(bert_folder, tmp_path):
