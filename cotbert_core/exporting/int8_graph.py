@@ -17,7 +17,7 @@ from cotbert_core.encoder.locations import (
     model_digest,
 )
 from cotbert_core.errors import UserError
-from cotbert_core.files import digest, read_json, write_json
+from cotbert_core.files import digest, read_json, read_object, write_json
 
 RECORD_FILE = "quantization.json"
 # The keys of the record: the digest of the files from which the graph was made, and of its own.
@@ -51,7 +51,7 @@ def int8_graph(name: str) -> Path | None:
 def _fault(name: str, graph: Path) -> str | None:
     """Return what is wrong with an encoder's graph; None if it can be used."""
     try:
-        record, found = read_json(graph.with_name(RECORD_FILE)), _digest(graph)
+        record, found = read_object(graph.with_name(RECORD_FILE)), _digest(graph)
     except (UserError, OSError):
         return "is damaged"
     if record.get(DIGEST, found) != found:  # graphs of earlier versions have none

@@ -134,6 +134,9 @@ def test_a_damaged_graph_is_refused(model, tmp_path, damage):
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"the int8 graph of .* is damaged: remove its folder int8"):
         with_openvino(SentenceEncoder.from_pretrained(place))
+    file.write_text("[]")
+    with pytest.raises(UserError, match="is damaged"):
+        int8_graph(str(place))
     file.unlink()
     with pytest.raises(UserError, match="is damaged"):
         int8_graph(str(place))
