@@ -80,7 +80,19 @@ def load_generator(name: str) -> Generator:
             f"model {name!r} has no tokens {SENTINELS[0]} to {SENTINELS[-1]}: give a model of the "
             "T5 family, which fills such blanks"
         )
-    model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32, use_safetensors=True)
+    weights = {"dtype": torch.float32, "use_safetensors": True, "output_loading_info": True}
+    model, found = _from_pretrained(AutoModelForSeq2SeqLM, name, **weights)
+    # transformers would give them random values.
+    if missing := sorted(found["missing_keys"]):
+        raise UserError(
+            f"model {name!r} lacks {len(missing)} of its weights, such as {missing[0]!r}: copy the "
+            "whole folder again"
+        )
+    if max(vocabulary.values()) >= model.config.vocab_size:
+        raise UserError(
+            f"model {name!r} has {model.config.vocab_size:,} token embeddings and a tokenizer of "
+            f"{len(vocabulary):,} tokens: give it the tokenizer that belongs to it"
+        )
     # T5Config has no default for it, and a config.json may lack it.
     start = getattr(model.config, "decoder_start_token_id", None)
     if start is None:
@@ -117,7 +129,7 @@ def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
         return auto_class.from_pretrained(
             location, local_files_only=local, trust_remote_code=False, **kwargs
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # transformers and safetensors have no common error class
         raise UserError(
             f"model {name!r} cannot be loaded ({first_line(error)}): give a folder or hub name "
             "of the T5 family that this machine can reach"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tiny_t5 import PIECES, tiny_t5
+from transformers import AutoTokenizer
 
 from cotbert_core.errors import UserError
 from cotbert_core.template_search.generation import Definition
@@ -135,6 +138,26 @@ def test_no_template_at_all_fails_the_job(own_store, tmp_path, t5, definitions, 
     assert not (tmp_path / "found.txt").exists()
     (run,) = own_store.search_runs(["1"])
     assert run.info.status == "FAILED"
+
+
+def test_a_damaged_model_is_refused(tmp_path, t5, definitions):
+    def refused(message):
+        with pytest.raises(UserError, match=message):
+            generate_templates(GenerateOptions(str(folder), definitions), tmp_path / "found.txt")
+
+    folder = shutil.copytree(t5, tmp_path / "t5")
+    weights = folder / "model.safetensors"
+    partial = load_file(weights)
+    partial.pop("decoder.final_layer_norm.weight")
+    save_file(partial, weights, {"format": "pt"})
+    refused("lacks 1 of its weights, such as 'decoder.final_layer_norm.weight': copy the whole")
+    weights.write_bytes(weights.read_bytes()[:100])
+    refused("cannot be loaded .*: give a folder or hub name of the T5 family")
+    folder = shutil.copytree(t5, tmp_path / "words")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["one", "two", "three", "four"])
+    tokenizer.save_pretrained(folder)
+    refused("has 16 token embeddings and a tokenizer of 17 tokens: give it the tokenizer")
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions):
