@@ -81,6 +81,11 @@ def _cannot_load(name: str, location: str, error: BaseException) -> UserError:
         )
     folder = Path(location)  # a hub name is not checked for a pickle
     if folder.is_dir() and not any((folder / name).exists() for name in _NEEDED):
+        if (folder / "modules.json").is_file():
+            return UserError(
+                f"encoder folder {name!r} has its encoder in a folder inside, as early versions of "
+                "sentence-transformers wrote it: open it with a newer one and save it again"
+            )
         return UserError(
             f"encoder folder {name!r} holds no {' and no '.join(_NEEDED)}: give the folder of an "
             "encoder, such as model/ in the output of `cotbert train`"

@@ -140,6 +140,16 @@ def test_a_hostile_limit_is_refused(folder, limit):
     check_refused(folder, "gives max_seq_length as ")
 
 
+def test_a_folder_whose_encoder_lies_in_a_folder_inside_is_refused(folder):
+    """As sentence-transformers wrote it before it kept the encoder beside modules.json."""
+    (folder / "0_BERT").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_BERT" / name)
+    modules = [{"type": "sentence_transformers.models.BERT", "path": "0_BERT"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    check_refused(folder, "open it with a newer one and save it again")
+
+
 def test_a_folder_without_a_tokenizer_is_refused(folder):
     """transformers makes a tokenizer that reads every word as unknown."""
     for file in folder.glob("*token*"):
