@@ -37,7 +37,9 @@ class TopTokenFeatures:
         self, backbone: Backbone, options: FeatureOptions, precision: Precision = "auto"
     ) -> None:
         self._head = load_mlm_head(backbone).eval()
-        self._table = backbone.model.get_input_embeddings().weight
+        # A padded table has rows after the last token.
+        tokens = len(backbone.tokenizer.hf)
+        self._table = backbone.model.get_input_embeddings().weight[:tokens]
         check_top(options.top_k, len(self._table), "top_k")
         self._top_k, self._precision = options.top_k, precision
         self.template = _template(backbone, options.template)
@@ -48,10 +50,14 @@ class TopTokenFeatures:
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         masks = torch.from_numpy(self._encoder.encode(sentences, precision=self._precision))
         vectors = [
-            weighted_top_tokens(self._head(part.to(self._table.device)), self._table, self._top_k)
+            weighted_top_tokens(self._logits(part), self._table, self._top_k)
             for part in torch.split(masks, LOGIT_ROWS)
         ]
         return np.asarray(torch.cat(vectors).cpu().numpy())
+
+    def _logits(self, masks: Tensor) -> Tensor:
+        logits: Tensor = self._head(masks.to(self._table.device))
+        return logits[:, : len(self._table)]
 
 
 def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:

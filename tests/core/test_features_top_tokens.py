@@ -92,6 +92,16 @@ def test_more_sentences_than_logits_are_held(backbone, sentences, monkeypatch):
     assert features([]).shape == (0, 32)
 
 
+def test_a_row_after_the_last_token_is_no_token(head_folder, backbone, sentences):
+    options = FeatureOptions(top_k=len(backbone.tokenizer.hf))
+    expected = build_features("top-tokens", backbone, options, precision="fp32")(sentences)
+    model = AutoModelForMaskedLM.from_pretrained(head_folder)
+    model.resize_token_embeddings(model.config.vocab_size + 40, mean_resizing=False)
+    model.save_pretrained(head_folder)
+    padded = build_features("top-tokens", load_backbone(head_folder), options, precision="fp32")
+    np.testing.assert_allclose(padded(sentences), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("top_k", [0, -1, 10**6])
 def test_a_k_outside_the_vocabulary_is_refused(backbone, top_k):
     size = len(backbone.model.embeddings.word_embeddings.weight)
