@@ -92,13 +92,15 @@ def test_more_sentences_than_logits_are_held(backbone, sentences, monkeypatch):
     assert features([]).shape == (0, 32)
 
 
-def test_a_row_after_the_last_token_is_no_token(head_folder, backbone, sentences):
-    options = FeatureOptions(top_k=len(backbone.tokenizer.hf))
-    expected = build_features("top-tokens", backbone, options, precision="fp32")(sentences)
-    model = AutoModelForMaskedLM.from_pretrained(head_folder)
+def test_a_row_after_the_last_token_is_no_token(encoder_folder, sentences, with_mlm_head, tmp_path):
+    folder = with_mlm_head(encoder_folder, tmp_path / "tied")
+    model = AutoModelForMaskedLM.from_pretrained(folder)
+    options = FeatureOptions(top_k=model.config.vocab_size)
+    whole = build_features("top-tokens", load_backbone(folder), options, precision="fp32")
+    expected = whole(sentences)
     model.resize_token_embeddings(model.config.vocab_size + 40, mean_resizing=False)
-    model.save_pretrained(head_folder)
-    padded = build_features("top-tokens", load_backbone(head_folder), options, precision="fp32")
+    model.save_pretrained(folder)
+    padded = build_features("top-tokens", load_backbone(folder), options, precision="fp32")
     np.testing.assert_allclose(padded(sentences), expected, atol=1e-5)
 
 
