@@ -132,6 +132,7 @@ class TrainSettings(Settings):
             found["node_seconds"] = "min_workers is null"
         if self.method.name == "mlm":
             found["dev"] = "pretraining is scored on rows of its own"
+            found["max_length"] = "rows are cut at method.packed_length"
         return found
 
     @model_validator(mode="after")

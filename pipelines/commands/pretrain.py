@@ -60,7 +60,14 @@ class Pretrain:
 
     def run(self) -> None:
         settings = self.training.settings(self.recipe)
-        from pipelines.pretraining.pretrain import ENCODER, PACKED, pretrain, require_mlm
+        from cotbert_core.settings import override
+        from pipelines.pretraining.pretrain import (
+            ENCODER,
+            PACKED,
+            pretrain,
+            require_mlm,
+            row_capacity,
+        )
         from pipelines.training.baseline_sentence import baseline_sentence
         from pipelines.training.inputs import check_warmup
         from pipelines.training.profiling import read_sections
@@ -69,6 +76,8 @@ class Pretrain:
         require_mlm(settings)
         check_warmup(settings, settings.max_steps)  # before raw text is prepared
         new = _new_encoder(self)
+        if new is None:  # raw text is truncated at the length of a row
+            settings = override(settings, {"max_length": row_capacity(settings)})
         corpus = self.training.open_corpus(settings, self.output, inside=(PACKED, ENCODER))
         options = RunOptions(recipe=self.recipe, profile=self.profile, kept=self.kept)
         result = pretrain(settings, corpus, self.output, options, new=new)

@@ -95,11 +95,19 @@ def _write(packing: Packing, folder: Path) -> None:
     _write_rows(dev, folder / DEV_FILE, 0)
     counts = {
         "sentences": len(sentences),
-        "cut_sentences": int((sentences.lengths > packing.capacity).sum()),
+        "cut_sentences": _cut(packing, sentences),
         "by_documents": packing.corpus.has_documents,
         "held_out": len(dev),
     }
     _write_manifest(packing, folder, len(rows), counts)
+
+
+def _cut(packing: Packing, sentences: Ragged) -> int:
+    """Return the number of sentences without their end, which preparing may have dropped."""
+    source = packing.corpus.manifest
+    if packing.retokenize is None and source["max_length"] <= packing.capacity:
+        return int(source.get("truncated", 0))
+    return int((sentences.lengths > packing.capacity).sum())
 
 
 def _write_manifest(packing: Packing, folder: Path, rows: int, counts: dict[str, Any]) -> None:

@@ -97,21 +97,24 @@ def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
         raise UserError(f"the pretraining in {str(output)!r} is finished: give a new folder")
 
 
-def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> Packing:
-    """Return how the corpus is packed; UserError for an encoder that cannot read the rows."""
+def row_capacity(settings: TrainSettings) -> int:
+    """Return the number of tokens of a packed row besides special ones; UserError if the encoder
+    takes fewer."""
     assert isinstance(settings.method, MlmSettings)
-    tokenizer = load_tokenizer(settings.encoder)
-    length = settings.method.packed_length
-    special = BoundTemplate.bind(None, tokenizer.hf).length
-    limit = load_backbone(settings.encoder).max_tokens
+    length, limit = settings.method.packed_length, load_backbone(settings.encoder).max_tokens
     if length > limit:
         raise UserError(
             f"method.packed_length is {length} and the encoder {settings.encoder!r} takes at most "
             f"{limit} tokens: give --set method.packed_length={limit} or less"
         )
+    return length - BoundTemplate.bind(None, load_tokenizer(settings.encoder).hf).length
+
+
+def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> Packing:
+    """Return how the corpus is packed; UserError for an encoder that cannot read the rows."""
+    capacity, tokenizer = row_capacity(settings), load_tokenizer(settings.encoder)
     if not retokenized:
         corpus.check_tokenizer(settings.encoder, tokenizer.hash, 1)
-    capacity = length - special
     retokenize = tokenizer if retokenized else None
     return Packing(corpus, capacity, settings.encoder, tokenizer.hash, retokenize)
 

@@ -193,3 +193,29 @@ def test_mistakes_of_the_command_end_with_status_2(plain, tmp_path, capsys, flag
     assert main([*words, *flags]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+def test_raw_text_is_prepared_at_the_length_of_a_row(
+    bert_folder, tmp_path, own_store, monkeypatch, capsys
+):
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    opened = []
+
+    def pretrain(settings, corpus, *_, **__):
+        opened.append(
+            packed_corpus(packing(corpus, bert_folder, settings.max_length), tmp_path / "p")
+        )
+        raise UserError("enough")
+
+    monkeypatch.setattr("pipelines.pretraining.pretrain.pretrain", pretrain)
+    (tmp_path / "a.txt").write_text("".join(f"{n % 10} " * n + "\n" for n in range(1, 121)))
+    words = ["pretrain", "mlm-base", "--corpus", "a.txt", "--encoder", bert_folder, "--output", "o"]
+    assert main([*words, "--set", "method.packed_length=129"]) == 2
+    assert "give --set method.packed_length=128 or less" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
+    more = ["--set", "method.packed_length=102", "--set", "max_length=30"]
+    assert main([*words, *more]) == 2
+    assert "max_length is 30 and has no effect, because rows are" in capsys.readouterr().err
+    [(packed, _)] = opened
+    assert packed.batch().sentences.lengths.max() == packed.manifest["max_length"] == 100
+    assert packed.manifest["packed"]["cut_sentences"] == 20
