@@ -81,7 +81,9 @@ def prepare_again(corpus: Corpus, encoder: Path, output: str) -> list[str | Path
     values = {**source, **source["cleaning"], "max_length": manifest["max_length"]}
     values |= {"documents": documents.get("by"), "hold_out": manifest.get("held_out")}
     if "augmentation" in manifest:
+        by = "column:document" if corpus.has_documents else None
         values = {"inputs": [str(corpus.path)], "augmented_column": "augmented_text"}
+        values |= {"max_length": manifest["max_length"], "documents": by}
     words: list[str | Path] = ["prepare"]
     for option in declared(PrepareOptions):
         value = values.get(option.field)

@@ -213,12 +213,17 @@ def test_the_same_corpus_is_prepared_for_another_encoder(
 def test_an_augmented_corpus_is_prepared_from_its_own_texts(made, roberta_folder, unrecorded):
     path = "pairs.jsonl"
     with open(path, "w") as file:
-        file.writelines(json.dumps({"text": t, "augmented_text": t[:9]}) + "\n" for t in TEXTS)
-    corpus = made(path, augmented_column="augmented_text")
+        for number, text in enumerate(TEXTS):
+            row = {"text": text, "augmented_text": text[:9], "of": number // 3}
+            file.write(json.dumps(row) + "\n")
+    corpus = made(path, augmented_column="augmented_text", max_length=50, documents="column:of")
     augmented = replace(corpus, manifest={**corpus.manifest, "augmentation": {}})
     assert main(words_of(prepare_again(augmented, roberta_folder, "other"))) == 0
     other = Corpus.open("other")
     assert (other.columns, other.texts()) == (corpus.columns, corpus.texts())
+    assert other.manifest["max_length"] == 50
+    numbers = [one.manifest["documents"]["documents"] for one in (other, corpus)]
+    assert numbers[0] == numbers[1]
 
 
 @pytest.mark.parametrize(
