@@ -77,7 +77,8 @@ def header(name: str, delimiter: str, encoding: str | None = None) -> list[str]:
     if noted := _EXCELS_LINE.fullmatch(delimiter.join(cells)):
         raise UserError(
             f"the first line of {name!r} is {noted[0]!r}, which only spreadsheets read: delete it, "
-            f"and give --delimiter {WORDS.get(noted[1], noted[1])!r}"
+            f"and give --delimiter {WORDS.get(noted[1], noted[1])!r} or, to a command without that "
+            "option, a converted file"
         )
     return cells
 

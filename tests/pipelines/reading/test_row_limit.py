@@ -134,7 +134,7 @@ def test_an_option_that_concerns_no_file_is_refused(tmp_path, names, given, refu
 @pytest.mark.parametrize(("line", "word"), [("sep=;", ";"), ("SEP=\t", "tab"), ("sep=,", ",")])
 def test_the_line_of_a_spreadsheet_is_no_header(tmp_path, line, word):
     (tmp_path / "a.csv").write_text(f"{line}\ntext;b\none;two\n")
-    message = f"which only spreadsheets read: delete it, and give --delimiter '{word}'"
+    message = f"which only spreadsheets read: delete it, and give --delimiter '{word}' or, to a"
     for delimiter in (None, ";"):
         with pytest.raises(UserError, match=message):
             plan([str(tmp_path / "a.csv")], delimiter=delimiter)
