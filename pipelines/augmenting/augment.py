@@ -84,6 +84,7 @@ def augment(options: AugmentOptions, output: Path) -> dict[str, Any]:
 def open_plain(path: str) -> Corpus:
     """Open a prepared corpus without paired texts; UserError for any other."""
     corpus = Corpus.open(path)
+    corpus.require_unpacked()
     if "negative" in corpus.columns:
         raise UserError(
             f"corpus {str(corpus.path)!r} holds triples, which already have a text of the same "

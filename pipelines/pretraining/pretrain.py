@@ -84,11 +84,7 @@ def require_mlm(settings: TrainSettings) -> None:
 def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
     """UserError for what needs no reading of the corpus, before anything is written."""
     require_mlm(settings)
-    if "packed" in corpus.manifest:
-        raise UserError(
-            f"corpus {str(corpus.path)!r} is packed already and has no texts: give the corpus it "
-            "was packed from"
-        )
+    corpus.require_unpacked()
     if not (output / SETTINGS_FILE).is_file():
         require_empty(output, (PACKED, ENCODER))
     elif not (output / PACKED).is_dir():  # which a pretraining makes first

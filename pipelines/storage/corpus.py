@@ -87,6 +87,14 @@ class Corpus:
         """Whether the rows have a document and a position in it."""
         return "documents" in self.manifest
 
+    def require_unpacked(self) -> None:
+        """Raise UserError for the packed rows of a pretraining, which have no texts."""
+        if "packed" in self.manifest:
+            raise UserError(
+                f"corpus {str(self.path)!r} is packed already and has no texts: give the corpus it "
+                "was packed from"
+            )
+
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
         if self.manifest["tokenizer_hash"] != tokenizer_hash:

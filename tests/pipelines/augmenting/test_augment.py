@@ -300,6 +300,7 @@ def test_a_part_that_is_finished_is_not_written_again(unrecorded, corpus, tmp_pa
     [
         ({"columns": ["augmented"]}, "already has augmented texts: train on it, or augment"),
         ({"columns": ["augmented", "negative"]}, "holds triples, which already have"),
+        ({"packed": {}}, "is packed already and has no texts: give the corpus it was packed from"),
         ({"tokenizer_hash": "0"}, "whose tokenizer differs from that of"),
         ({"encoder": "./gone"}, "encoder folder './gone' does not exist"),
     ],
