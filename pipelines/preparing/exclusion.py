@@ -19,6 +19,9 @@ from pathlib import Path
 import regex
 
 from cotbert_core.errors import UserError, counted
+from pipelines.cleaning.cleaner import Cleaner
+from pipelines.cleaning.options import CleanOptions
+from pipelines.cleaning.steps import fold
 from pipelines.reading.delimiters import NAMES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, MARK, as_utf8, is_utf8, wide_encodings
@@ -62,18 +65,22 @@ def key(text: str) -> bytes | None:
 
 
 def read_exclusion(
-    inputs: Sequence[str], delimiter: str | None = None, encoding: str | None = None
+    inputs: Sequence[str],
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    clean: CleanOptions | None = None,
 ) -> frozenset[bytes]:
     """Return the keys of the sentences in files and folders; UserError if one has none.
 
     delimiter: a further one at which `_cells` splits csv files. encoding: of the files that are not
-    UTF-8.
+    UTF-8. clean: its steps and its split are applied too, as to the corpus.
     """
+    cleaner = clean and Cleaner(CleanOptions(steps=clean.steps, split=clean.split))
     keys: set[bytes] = set()
     for item in inputs:
-        found = {
-            k for path in _files(item) for k in map(key, _sentences(path, delimiter, encoding)) if k
-        }
+        texts = [t for path in _files(item) for t in _sentences(path, delimiter, encoding)]
+        texts += cleaner([[fold(text) for text in texts]]).texts if cleaner else []
+        found = set(filter(None, map(key, texts)))
         if not found:
             raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found

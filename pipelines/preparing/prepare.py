@@ -90,7 +90,7 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     if options.documents:
         check_documents(plan, options.clean.split is not None)
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
-    excluded = read_exclusion(options.exclude, options.delimiter, plan.encoding)
+    excluded = read_exclusion(options.exclude, options.delimiter, plan.encoding, options.clean)
     tokenizer = load_tokenizer(options.encoder)
     check_max_length(options.max_length, options.encoder, tokenizer)
     bounds, early, hold_out = options.clean, None, options.hold_out is not None

@@ -67,6 +67,16 @@ def test_planted_evaluation_sentences_are_kept_out_and_counted(files, made, bert
     assert "exclude_hits" not in everything.manifest
 
 
+def test_the_excluded_texts_are_cleaned_and_split_as_the_corpus_is(files, made):
+    text = "The film <i>begins</i> well.<br/>See https://a.b/c for its end."
+    (files / "a.csv").write_text(f'text,label\n"{text} I left.",1\n')
+    (files / "test.csv").write_text(f'text,label\n"{text}",1\n')
+    options = {"clean": CleanOptions(steps=("markup", "urls"), split="en")}
+    corpus = made(files / "a.csv", exclude=(str(files / "test.csv"),), **options)
+    assert list(corpus.texts().values()) == ["I left."]
+    assert corpus.manifest["exclude_hits"] == 2
+
+
 def test_a_row_is_excluded_by_its_paired_text(files, made):
     (files / "a.csv").write_text("text,other\nice,The price of OIL rose\nsea,oil prices\n")
     options = {"augmented_column": "other", "exclude": (str(files / "STS12"),)}
