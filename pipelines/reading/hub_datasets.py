@@ -77,8 +77,13 @@ def _open(item: str) -> Any:
 
 
 def _saved(item: str, saved: Any, split: str) -> Any:
-    """Return the split of a saved folder; a single saved data set has no splits."""
+    """Return the split of a saved folder; a single saved data set has at most a name of its own."""
     if not isinstance(saved, dict):
+        if split not in (DEFAULT_SPLIT, str(saved.split)):
+            raise UserError(
+                f"input {item!r} has no split {split!r}: it is a single data set; leave out the "
+                "split"
+            )
         return saved
     if split not in saved:
         raise UserError(f"input {item!r} has no split {split!r}: it has {', '.join(saved)}")

@@ -43,6 +43,10 @@ def test_the_rows_of_a_data_set(saved):
 def test_a_single_data_set_has_no_splits(tmp_path):
     datasets.Dataset.from_dict(ROWS).save_to_disk(tmp_path / "one")
     assert read_all(f"hf:{tmp_path / 'one'}").texts == ["one", "two dogs", "three"]
+    with pytest.raises(UserError, match="no split 'test': it is a single data set; leave out"):
+        read_all(f"hf:{tmp_path / 'one'}:test")
+    datasets.Dataset.from_dict(ROWS, split="test").save_to_disk(tmp_path / "own")
+    assert len(read_all(f"hf:{tmp_path / 'own'}:test").texts) == 3
 
 
 def test_a_relative_folder_is_the_callers(saved, tmp_path, monkeypatch):
