@@ -116,7 +116,7 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
     if by == FILE and len(plan.files) < 2:
         raise UserError(
             f"documents is 'file' and the input is the single file {plan.files[0]!r}: give more "
-            "files, or --documents row, paragraph or column:NAME"
+            "files (with --limit, more rows), or --documents row, paragraph or column:NAME"
         )
 
 

@@ -118,7 +118,7 @@ def test_the_sentences_of_a_docstring_are_a_document(made):
     [
         ({"documents": "row"}, "texts are not split into sentences: name their language with --s"),
         ({"documents": "paragraph"}, "is jsonl: only txt, md and rst files have paragraphs"),
-        ({"documents": "file"}, "the input is the single file .*: give more files, or"),
+        ({"documents": "file"}, "the input is the single file .*: give more files .with --limit"),
         ({"documents": "column:no"}, "has no column 'no': it has film, text; name one with"),
         ({"documents": "column:film", **SPLIT, "augmented_column": "film"}, "paired texts"),
         (
