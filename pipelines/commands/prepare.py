@@ -35,7 +35,7 @@ class Prepare:
             say(
                 f"note: {counted(result['truncated'], 'sentence')} of {result['rows']:,} had more "
                 f"than {self.options.max_length} tokens, and their ends were dropped: a larger "
-                "--max-length keeps them"
+                "--max-length, up to the limit of the encoder, keeps them"
             )
         made, read = counted(result["rows"], "sentence"), counted(result["rows_read"], "row")
         sentence = f"Prepared {made} from {read}."
