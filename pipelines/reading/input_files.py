@@ -107,8 +107,8 @@ def _without_output(item: str, found: list[str], folder: str, is_walked: bool) -
     found, own = without_output(found, folder, is_walked)
     if own:
         say_once(
-            f"note: folders in {item!r} that hold output of cotbert are not read ({len(own):,}, "
-            f"the first {own[0]!r}): name them to read them"
+            f"note: folders in {item!r} that hold output of cotbert or a model are not read "
+            f"({len(own):,}, the first {own[0]!r}): name them to read them"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Output of cotbert inside an input folder, which is not read with the folder.
+"""Output of cotbert and models inside an input folder, which are not read with the folder.
 
 A job whose output is in its input folder would otherwise read what it has written when it
 continues.
@@ -14,15 +14,18 @@ from pipelines.reading.data_folder import DATA_FOLDER, FIRST_PART
 # What an unfinished job has added to its input folder if its output is there: its lock, its work
 # (pipelines.storage.resumable_output) and the default store of MLflow. They are neither input nor
 # counted, so that the job finds the same files when it continues.
-_UNFINISHED = re.compile(r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}($|/))|/mlflow\.db")
+_UNFINISHED = re.compile(
+    r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}($|/))|/mlflow\.db|/mlartifacts($|/)"
+)
 # Paths in an output folder, each with a file that must be in the folder too: a corpus or
-# embeddings; a training, a sweep, a comparison or an adaptation, finished or not.
+# embeddings; a training, a sweep, a comparison or an adaptation, finished or not; a model.
 _OUTPUTS = (
     (re.compile(rf"(.+)/{DATA_FOLDER}/{FIRST_PART}[^/]*"), "manifest.json"),
     (
         re.compile(r"(.+)/(?:(?:metrics|untracked)\.jsonl|result\.json|corpus/manifest\.json)"),
         "settings.json",
     ),
+    (re.compile(r"(.+)/(?:README\.md|vocab\.txt|merges\.txt)"), "tokenizer_config.json"),
 )
 
 

@@ -105,8 +105,8 @@ def test_hidden_files_are_not_read_unless_they_are_named(tmp_path):
 def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_path):
     work = "out.partial/0123456789abcdef"
     names = [f"{work}/output/data/a.txt", f"{work}/scratch/a.txt", "out.partial/record.json"]
-    own = ["a.txt", "b.partial/a.txt"]
-    make_files(tmp_path, dict.fromkeys([*names, "out.lock", "mlflow.db", *own], "x"))
+    own, artifact = ["a.txt", "b.partial/a.txt"], "mlartifacts/1/ab/artifacts/model/README.md"
+    make_files(tmp_path, dict.fromkeys([*names, "out.lock", "mlflow.db", artifact, *own], "x"))
     for item in ("{}", "{}/**/*", "file://{}", "file://{}/**/*"):
         prefix = "file://" if "file" in item else ""
         found = plan([item.format(tmp_path)])
@@ -135,6 +135,8 @@ OUTPUTS = {
     "a corpus": ["manifest.json", "data/part-000000.txt", "b.txt"],
     "a training": ["settings.json", "metrics.jsonl", "model/vocab.txt"],
     "a training that has ended": ["settings.json", "result.json", "model/vocab.txt"],
+    "a model": ["tokenizer_config.json", "README.md", "1_Pooling/a.txt"],
+    "a tokenizer": ["tokenizer_config.json", "vocab.txt"],
     "an adaptation": ["settings.json", "corpus/manifest.json", "corpus/data/part-000000.txt"],
 }
 
@@ -150,8 +152,8 @@ def test_the_output_of_a_job_is_no_input_unless_it_is_named(tmp_path, capsys, ki
         assert found.files == [f"{item}/{name}" for name in own[:3]]
         assert found.ignored == 2
         assert capsys.readouterr().err == (
-            f"note: folders in '{item}' that hold output of cotbert are not read (1, the first "
-            f"'{item}/out'): name them to read them\n"
+            f"note: folders in '{item}' that hold output of cotbert or a model are not read (1, "
+            f"the first '{item}/out'): name them to read them\n"
         )
     make_files(tmp_path, {"out/metrics.jsonl": '{"text": "x"}'})
     for item in (f"{tmp_path}/out", f"{tmp_path}/out/*", f"{tmp_path}/out/metrics.jsonl"):
