@@ -106,7 +106,7 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     _check_writing(name, missing[0], found)
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"
-    if plan.texts == TRIPLES:
+    if plan.texts == TRIPLES and missing[0] in TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
 

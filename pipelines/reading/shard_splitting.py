@@ -134,6 +134,8 @@ def _hub_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
 def _docstring_shards(item: str, first_row: int) -> Iterator[Shard]:
     """Yield a shard for every 100 source files, which take about a second to parse."""
     packages = [p for p in item.removeprefix(docstrings.PREFIX).split(",") if p]
+    if not packages:
+        raise UserError(f"input {item!r} names no package: write docstrings:PACKAGE,...")
     files = [str(f) for f in docstrings.package_files(packages)]
     for start in range(0, len(files), 100):
         some = tuple(files[start : start + 100])

@@ -11,6 +11,7 @@ import pytest
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings
 from pipelines.reading.docstrings import MOST_BYTES, documents, package_files
+from pipelines.reading.sources import plan
 
 PLAIN = "The first axis holds the samples of the batch."
 OTHER = "A second sentence follows the first one here."
@@ -216,3 +217,8 @@ def test_a_package_may_name_its_folders_by_path(tmp_path: Path, monkeypatch) -> 
 def test_a_package_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name!r} is not installed.*install it"):
         package_files(["json", name])
+
+
+def test_docstrings_of_no_package_are_refused() -> None:
+    with pytest.raises(UserError, match="input 'docstrings:,' names no package: write docstrings:"):
+        plan(["docstrings:,"])

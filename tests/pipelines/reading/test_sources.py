@@ -180,6 +180,12 @@ def test_a_missing_column_is_reported_with_its_option(
         plan([path], text, None if paired_columns else "id", paired_columns=paired_columns)
 
 
+def test_a_missing_column_of_documents_beside_triples_is_reported_with_its_option(tmp_path):
+    path = write_rows(tmp_path / "a.csv", [("x", "y", "z")], TRIPLES)
+    with pytest.raises(UserError, match="has no column 'b': .*; name one with --documents column"):
+        plan([path], TRIPLES[0], paired_columns=TRIPLES[1:], documents="column:b")
+
+
 IDS = "column 'id' is of type .*: ids must be whole numbers or"
 
 
