@@ -182,7 +182,7 @@ def test_a_missing_column_is_reported_with_its_option(
 
 def test_a_missing_column_of_documents_beside_triples_is_reported_with_its_option(tmp_path):
     path = write_rows(tmp_path / "a.csv", [("x", "y", "z")], TRIPLES)
-    with pytest.raises(UserError, match="has no column 'b': .*; name one with --documents column"):
+    with pytest.raises(UserError, match=r"has no column 'b': .*; name one with --documents column"):
         plan([path], TRIPLES[0], paired_columns=TRIPLES[1:], documents="column:b")
 
 
