@@ -21,6 +21,8 @@ from pipelines.preparing.duplicates import KEPT
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.placing import WORD
 from pipelines.preparing.scratch_files import place_chunks
+from pipelines.reading.documents import document_id
+from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import dev_half
 from pipelines.storage.resumable_output import atomic_file
@@ -51,7 +53,8 @@ _SCHEMA = _schema(document=pa.int64(), query=pa.string(), target=pa.string(), sp
 def mark_held_out(
     options: PrepareOptions, places: Sequence[Path], keep: Path, scratch: Path, many: int
 ) -> int:
-    """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
+    """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences, also as
+    paired texts.
 
     many: number of sentences that were dropped as those of many documents. Returns the number of
     dropped rows. Raises UserError if there are too few documents, and labelled texts do not choose.
@@ -71,7 +74,10 @@ def mark_held_out(
     flags = np.memmap(keep, np.uint8, "r+")
     flags[np.concatenate(chosen.held)] = HELD
     flags[np.concatenate(chosen.queries)] = QUERY
-    dropped = _drop_others(places, flags, np.unique(np.concatenate(chosen.sentences)))
+    sentences = np.unique(np.concatenate(chosen.sentences))
+    dropped = _drop_others(places, flags, sentences)
+    if options.paired_columns:
+        dropped += _drop_paired([path.with_suffix(".parquet") for path in places], flags, sentences)
     flags.flush()
     return dropped
 
@@ -206,6 +212,22 @@ def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarra
         others = (here == KEPT) & np.isin(some["sentence"], sentences)
         here[others] = 0
         dropped += int(others.sum())
+    return dropped
+
+
+def _drop_paired(files: Sequence[Path], flags: np.ndarray, sentences: np.ndarray) -> int:
+    """Drop the rows with one of these sentences as a paired text, and return their number."""
+    wanted = set(sentences.tolist())
+    start = dropped = 0
+    for file in map(pq.ParquetFile, files):
+        for batch in file.iter_batches(PIECE_ROWS, columns=file.schema_arrow.names[1:]):
+            texts = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            hits = [not wanted.isdisjoint(map(document_id, row)) for row in texts]
+            here = flags[start : start + len(hits)]
+            others = (here == KEPT) & np.array(hits, bool)
+            here[others] = 0
+            dropped += int(others.sum())
+            start += len(hits)
     return dropped
 
 

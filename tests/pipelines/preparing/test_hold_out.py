@@ -219,12 +219,15 @@ def test_rows_of_a_query_with_another_paired_text_leave_too(tmp_path, made):
             for n in range(200) for copy in range(2)]  # fmt: skip
     # In another document, so that only being a query's sentence takes it away.
     rows += [(text, f"{to} again", "other") for text, to, _ in rows[:200]]
+    rows += [(f"A dog, {n}", text, "third") for n, (text, *_) in enumerate(rows[:400])]
     write_rows(tmp_path / "a.jsonl", rows, ("text", "to", "film"))
     options = {"documents": "column:film", "augmented_column": "to"}
     corpus = made(tmp_path / "a.jsonl", hold_out=3, **options)
     left = corpus.table(["text"])["text"].to_pylist()
-    assert len(left) == corpus.manifest["rows"] == 600 - corpus.manifest["dropped"]["held_out"]
+    paired = corpus.table(["augmented_text"])["augmented_text"].to_pylist()
+    assert len(left) == corpus.manifest["rows"] == 1000 - corpus.manifest["dropped"]["held_out"]
     for _, query, target, _ in pairs(corpus):
         assert query not in left
+        assert query not in paired
         assert query not in target
         assert target.count("dogs") == 3
