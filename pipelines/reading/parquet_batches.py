@@ -88,7 +88,8 @@ def decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         part = batch.slice(start, stop - start)
         for place in places:
             text = part.column(place).dictionary_decode()
-            part = part.set_column(place, part.schema.names[place], text)
+            field = part.schema.field(place).with_type(text.type)
+            part = part.set_column(place, field, text)
         yield part
 
 

@@ -14,6 +14,7 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cli import main
 from pipelines.commands.prepare import next_training, prepare_again
+from pipelines.preparing import driver
 from pipelines.preparing.duplicates import sample_order
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.storage.corpus import Corpus
@@ -192,6 +193,16 @@ def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder, 
     assert len(expected) == 3
     assert (corpus.manifest["dropped"], corpus.manifest["truncated"]) == ({"max_tokens": 2}, 2)
     assert max(map(len, corpus.batch().sentences)) == 4
+
+
+def test_a_part_may_lose_all_its_rows(tmp_path, made, monkeypatch):
+    monkeypatch.setattr(driver, "PART_ROWS", 2)
+    long = ["the man saw a dog", "two dogs saw the man"]
+    (tmp_path / "a.txt").write_text("man\ndog\n")
+    (tmp_path / "b.txt").write_text("\n".join(long))
+    corpus = made(tmp_path / "a.txt", tmp_path / "b.txt", clean=CleanOptions(min_tokens=5))
+    assert corpus.part_rows() == (0, 2)
+    assert list(corpus.texts().values()) == long
 
 
 def words_of(command):
