@@ -94,16 +94,18 @@ def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
 
 
 def row_capacity(settings: TrainSettings) -> int:
-    """Return the number of tokens of a packed row besides special ones; UserError if the encoder
-    takes fewer."""
+    """Return the number of tokens of a packed row besides special ones; UserError for an encoder
+    that takes fewer or cannot be trained by the method."""
     assert isinstance(settings.method, MlmSettings)
-    length, limit = settings.method.packed_length, load_backbone(settings.encoder).max_tokens
+    backbone = load_backbone(settings.encoder, attention=settings.attention)
+    length, limit = settings.method.packed_length, backbone.max_tokens
     if length > limit:
         raise UserError(
             f"method.packed_length is {length} and the encoder {settings.encoder!r} takes at most "
             f"{limit} tokens: give --set method.packed_length={limit} or less"
         )
-    return length - BoundTemplate.bind(None, load_tokenizer(settings.encoder).hf).length
+    build_method(backbone, settings, initialized=False)
+    return length - BoundTemplate.bind(None, backbone.tokenizer.hf).length
 
 
 def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> Packing:

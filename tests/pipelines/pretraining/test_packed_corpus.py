@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +13,7 @@ from tiny_corpus import write_corpus
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import override
 from pipelines.cli import main
 from pipelines.pretraining import packed_corpus as module
@@ -162,15 +165,23 @@ def test_other_encoders_methods_and_packed_corpora_are_refused(
     settings = override(RECIPES["mlm-base"](), {"encoder": bert_folder})
     packed, _ = packed_corpus(packing(plain, bert_folder), tmp_path / "packed")
     long = override(settings, {"method.packed_length": 200})
+    folder = shutil.copytree(bert_folder, tmp_path / "maskless")
+    facts = read_json(folder / "tokenizer_config.json")
+    write_json(folder / "tokenizer_config.json", {**facts, "mask_token": None})
     for given, corpus, message in (
         (long, plain, "packed_length is 200 and the encoder .* at most 128"),
         (override(settings, {"encoder": roberta_folder}), plain, "was tokenized for"),
+        (
+            override(settings, {"encoder": str(folder)}),
+            plain,
+            "has no mask token, which method",
+        ),
         (settings, packed, "is packed already and has no texts"),
         (RECIPES["simcse-base"](), plain, "pretraining needs a recipe of method mlm"),
     ):
         with pytest.raises(UserError, match=message):
             pretrain(given, corpus, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+        assert not (tmp_path / "out").exists(), "the corpus is not packed either"
     few = override(settings, {"batch_size": 4, "max_length": 30})
     assert check_inputs(few, packed)
     with pytest.raises(UserError, match="which is not packed into rows: train mlm by"):
