@@ -73,9 +73,8 @@ def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
 
 
 # For each bias of Table 3 a function of the vocabulary and the frequent tokens (V,) that returns
-# the tokens (V,) to remove. The first word of a sentence has no blank before it, so for a
-# byte-level tokenizer it is a subword, as in the paper's code. `case` removes no tokens: the text
-# is lower-cased before it is tokenized.
+# the tokens (V,) to remove. `case` removes no tokens: the text is lower-cased before it is
+# tokenized.
 REMOVALS: dict[str, Callable[[Vocabulary, np.ndarray], np.ndarray]] = {
     "frequent": lambda vocabulary, frequent: frequent,
     "subwords": lambda vocabulary, frequent: ~vocabulary.begins_word,
@@ -139,7 +138,9 @@ class StaticFeatures:
         texts = [" ".join(s.split()) for s in sentences]
         if "case" in self._options.remove:
             texts = [t.lower() for t in texts]
-        return self._tokenizer(texts, self._room, in_template=False)
+        # As in the paper's code, so that a byte-level tokenizer knows the first word for a word.
+        blank = "subwords" in self._options.remove
+        return self._tokenizer(texts, self._room, in_template=blank)
 
 
 def between(before: tuple[int, ...], tokens: Ragged, after: tuple[int, ...]) -> Ragged:

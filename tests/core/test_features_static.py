@@ -43,6 +43,9 @@ def slow(backbone):
 
     def tokens_of(text, remove):
         text = " ".join(text.split())
+        # As in the released code, where a byte-level tokenizer would take the first word for a part
+        # of one.
+        text = " " + text if text and "subwords" in remove else text
         return tokenizer.tokenize(text.lower() if "case" in remove else text)
 
     def stays(token, remove, frequent):
@@ -126,6 +129,16 @@ def test_lists_of_tokens_by_hand():
     assert whole == 2
     rows = between((8,), Ragged.from_lists([[1, 2], [], [3]]), (9, 7))
     assert [row.tolist() for row in rows] == [[8, 1, 2, 9, 7], [8, 9, 7], [8, 3, 9, 7]]
+
+
+def test_the_first_word_is_no_subword(roberta_folder):
+    """A byte-level tokenizer marks the blank before a word, and a sentence begins without one."""
+    backbone = load_backbone(roberta_folder)
+    assert backbone.tokenizer.hf.tokenize("the the")[0] != "Ġthe", "premise"
+    features = StaticFeatures(backbone, FeatureOptions(("subwords",)))
+    first, second = features(["the", "the the"])
+    assert features.kept_whole == 0
+    assert np.array_equal(first, second)
 
 
 def test_half_a_letter_is_no_punctuation(roberta_folder):
