@@ -81,6 +81,7 @@ def denosent_paper() -> TrainSettings:
     """Train DenoSent as in its paper: equal weights, temperature 0.03 (STS average 79.33)."""
     changes = {
         "templates.anchor": "denosent/paper",
+        "dev": "sts-b",
         "method.contrastive_weight": 1.0,
         "method.generative_weight": 1.0,
         "method.temperature": 0.03,

@@ -45,7 +45,7 @@ PUBLISHED = {
     "optimizer.schedule=constant method.contrastive_weight=5 method.generative_weight=7 "
     "method.temperature=0.05 method.dropout=0.825 method.layers=16 method.heads=1 "
     "method.target=augmented",
-    "denosent-paper": "method.contrastive_weight=1 method.generative_weight=1 "
+    "denosent-paper": "method.contrastive_weight=1 method.generative_weight=1 dev=sts-b "
     "method.temperature=0.03 optimizer.learning_rate=5e-5 templates.anchor=denosent/paper",
     "simcse-base": "batch_size=64 optimizer.learning_rate=3e-5 method.readout=cls",
     "pcl-base": "batch_size=64 optimizer.learning_rate=3e-5 method.copies=2",
