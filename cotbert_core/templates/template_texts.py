@@ -6,7 +6,7 @@ A template without a mask is a prompt, such as E5's "query: [X]": the encoder po
 the three papers by name. `[MASK]` stands for the mask token of any encoder. Blanks matter to
 byte-level tokenizers (RoBERTa): ` .` and `.` are different tokens, and a blank at the end is a
 token; WordPiece (BERT) ignores blanks. The groups `.../released` have the blanks of the released
-code, the others those of the papers' text.
+code; docs/methods.md says how the others differ.
 """
 
 from __future__ import annotations
