@@ -37,7 +37,7 @@ def temperature_grid() -> Space:
 
 
 def denosent_dropout() -> Space:
-    """Return the sweep of DenoSent's section "Implementation", which STS-B dev decides."""
+    """Return the sweep of DenoSent's section "Implementation"."""
     return Space(
         name="denosent-dropout",
         purpose="DenoSent's own sweep: dropout of the decoder's input, and decoder layers.",

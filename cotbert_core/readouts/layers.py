@@ -15,8 +15,8 @@ import torch
 class FirstAndLast:
     """A transformers model whose last layer is the mean of its embedding output and last layer.
 
-    SimCSE and PromptBERT call the embedding output (words, positions and types, after their layer
-    norm) the first layer; BERT-whitening uses the first Transformer layer.
+    PromptBERT's code calls the embedding output (words, positions and types, after their layer
+    norm) the first layer; BERT-whitening and later code of SimCSE use the first Transformer layer.
     """
 
     def __init__(self, model: Any) -> None:
