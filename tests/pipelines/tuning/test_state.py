@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+import torch
 from left_trials import leave_trial
 
 from cotbert_core.files import write_json
@@ -148,6 +149,9 @@ def test_an_error_is_its_last_line():
     assert one_line(ValueError()) == "ValueError"
     low = "was 2.1GB used / 2.2GB limit, ...\nhow to address the out of memory issue: set RAY_"
     assert "because the machine ran out of memory (2.1GB used / 2.2GB limit): give" in one_line(low)
+    low = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a ...")
+    assert one_line(low).startswith("a GPU ran out of memory (it needed 2.00 GiB more): end other")
+    assert one_line("CUDA error: out of memory").startswith("a GPU ran out of memory: end other")
 
 
 def test_a_reason_that_trials_share_is_given_once():
