@@ -37,9 +37,10 @@ def lacked_resources(error: Any) -> bool:
 
 
 def cause(error: Any) -> str:
-    """Return the cause: the first worker that was lost, else the first that failed."""
+    """Return the cause: the first worker that was lost, else the first that failed by itself."""
     failures = _failures(error)
-    for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
+    waited = {rank: bool(_PEER_GONE.search(str(failure))) for rank, failure in failures.items()}
+    for worker in sorted(failures, key=lambda r: (not _died(failures[r]), waited[r], r)):
         if _died(failures[worker]):
             return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
         if is_loss(error):

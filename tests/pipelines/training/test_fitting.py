@@ -72,6 +72,12 @@ def test_a_death_is_a_loss_and_a_failure_is_none(failures, lost):
     assert is_loss(WorkerGroupError("a worker failed", dict(enumerate(failures)))) is lost
 
 
+def test_the_cause_is_the_worker_that_failed_and_not_one_that_waited_for_it():
+    low = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has"
+    failure = WorkerGroupError("a worker failed", {0: NCCL, 1: RuntimeError(low)})
+    assert cause(failure).startswith("worker 1: a GPU ran out of memory (it needed 2.00 GiB more)")
+
+
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
     """Train with workers that fail as listed, each after the checkpoint of a step (0: of none);
