@@ -27,7 +27,8 @@ def check_capacity(settings: TrainSettings) -> None:
     if may_change():
         return
     nodes = live_nodes()
-    cpus, gpus = settings.cpus_per_worker or 1, settings.gpus_per_worker or 0
+    cpus = settings.cpus_per_worker or 1
+    gpus = int(takes_gpus(settings, sum(node.gpus for node in nodes)))
     capacity = worker_capacity(nodes, cpus, gpus)
     if capacity >= (settings.min_workers or settings.workers):
         return
@@ -65,7 +66,8 @@ def trainings_that_fit(
     if max_concurrent is not None and not 1 <= max_concurrent <= capacity:
         raise UserError(
             f"max_concurrent is {max_concurrent} and there is capacity for {capacity} training(s) "
-            f"of {workers} worker(s) with {cpus or 1} core(s): give 1 to {capacity}"
+            f"of {workers} worker(s) with {cpus or 1} core(s){' and a GPU' if on_gpus else ''}: "
+            f"give 1 to {capacity}"
         )
     return capacity
 

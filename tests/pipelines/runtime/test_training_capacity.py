@@ -81,6 +81,9 @@ def test_a_node_fits_a_worker_with_its_cores_and_its_gpu():
         # Three nodes of two cores have six, and yet no room for two workers of three.
         ([(2,)] * 3, {"cpus_per_worker": 3, "workers": 2}, r"enough for 0: give fewer"),
         ([(1, 1)] * 3, {"gpus_per_worker": 1}, r"a GPU each, .* 3 GPU\(s\), enough for 3: give"),
+        # With as many GPUs as workers they train there, and the head's cores are of no use.
+        ([(8,), (4, 4)], {"cpus_per_worker": 2}, r"a GPU each, .* 4 GPU\(s\), enough for 2: give"),
+        ([(8,), (4, 4)], {"cpus_per_worker": 2, "gpus_per_worker": 0}, None),
         ([], {}, r"the nodes have 0 core\(s\)"),
         ([(2,), (2,)], {}, None),
         ([(2,)], {"min_workers": 2}, None),
@@ -113,6 +116,9 @@ def test_more_trainings_at_a_time_than_fit_are_refused_before_a_session(monkeypa
     check_concurrent(settings(workers=2), None)
     with pytest.raises(UserError, match="max_concurrent is 3 and there is capacity for 2 training"):
         check_concurrent(settings(workers=2), 3)
+    monkeypatch.setattr(training_capacity, "live_nodes", lambda: [Node(16, 2)])
+    with pytest.raises(UserError, match=r"for 2 training\(s\) of 1 .* and a GPU: give 1 to 2"):
+        check_concurrent(settings(workers=1), 3)
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
     check_concurrent(settings(workers=2), 3)
 
