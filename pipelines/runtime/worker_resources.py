@@ -52,7 +52,7 @@ def worker_pool(
     """
     nodes = live_nodes()
     placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
-    if placed.idle_gpus:
+    if placed.idle_gpus and placed.workers == workers:  # not the limit, which they cannot exceed
         gpus = sum(node.gpus for node in nodes)
         use = "uses" if placed.workers == 1 else "use"
         say(

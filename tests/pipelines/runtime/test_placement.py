@@ -154,6 +154,9 @@ def test_a_pool_that_leaves_gpus_idle_is_named(cluster, capsys):
     assert "12 workers use 6 of 8 GPUs: a multiple of 8 workers uses" in capsys.readouterr().err
     assert worker_resources.worker_pool(16)[1]["num_gpus"] == 0.5
     assert capsys.readouterr().err == ""
+    for workers in (None, 12):
+        assert worker_resources.worker_pool(workers, shards=3)[0] == 3
+    assert capsys.readouterr().err == "", "three parts cannot use more"
     assert "num_gpus" not in worker_resources.worker_pool(12, on_gpus=False)[1]
     assert worker_resources.cpus_per_worker(8, on_gpus=True) == 4
 
