@@ -130,9 +130,9 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
 def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
     """Embed the block ranges that are not done; return the number of actors."""
     alone = not ray_runs()
-    workers, resources, threads = worker_pool(
-        job.options.workers, 1 if alone else None, on_gpus=job.options.backend == "torch"
-    )
+    requested, on_gpus = job.options.workers, job.options.backend == "torch"
+    most = 1 if alone and requested is None else None
+    workers, resources, threads = worker_pool(requested, most, on_gpus=on_gpus)
     calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
     ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
     workers = max(1, min(workers, len(ranges)))
