@@ -41,12 +41,15 @@ class TrainingError(RuntimeError):
 def begun_process(settings: TrainSettings, kept: WorkerProcess | None) -> Iterator[WorkerProcess]:
     """Yield the process of a run with one worker, which starts its imports.
 
-    kept: a process that outlives the run; None for a new one that ends with the block.
+    kept: a process that outlives the run; None for a new one that ends with the block. A run with
+    several workers ends it, since it holds the cores, or a GPU, that they need.
     """
     with worker_process(kept) as process:
         if settings.workers == 1:
             on_gpus = takes_gpus(settings, gpus_there())
             process.start(_resources(_cpus(settings, 1, on_gpus), on_gpus))
+        else:
+            process.end()
         yield process
 
 

@@ -16,7 +16,7 @@ from pipelines.recipes import settings_for
 from pipelines.storage.corpus import Corpus
 from pipelines.training import fitting
 from pipelines.training.failures import cause, is_loss
-from pipelines.training.fitting import TrainingError, fit
+from pipelines.training.fitting import TrainingError, begun_process, fit
 from pipelines.training.training_run import TrainingRun
 from pipelines.training.worker_process import WorkerProcess
 
@@ -76,6 +76,17 @@ def test_the_cause_is_the_worker_that_failed_and_not_one_that_waited_for_it():
     low = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has"
     failure = WorkerGroupError("a worker failed", {0: NCCL, 1: RuntimeError(low)})
     assert cause(failure).startswith("worker 1: a GPU ran out of memory (it needed 2.00 GiB more)")
+
+
+def test_several_workers_do_not_wait_for_what_an_earlier_runs_process_holds(monkeypatch):
+    """A sweep may try one worker and then two."""
+    kept, done = WorkerProcess(), []
+    monkeypatch.setattr(kept, "start", lambda _: done.append("start"))
+    monkeypatch.setattr(kept, "end", lambda: done.append("end"))
+    for workers in (1, 2):
+        with begun_process(settings_for("quickstart", None, [], {"workers": workers}), kept):
+            pass
+    assert done == ["start", "end"]
 
 
 @pytest.fixture
