@@ -36,10 +36,19 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Return the memory of a finished training to the system, and the GPU's to other processes."""
     gc.collect()  # the model, if cycles still hold it
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
+    return_gpu_memory()
     if (library := _glibc()) is not None:
         library.malloc_trim(0)
+
+
+def return_gpu_memory() -> None:
+    """Return the memory of models that were freed, and of what they computed, to other processes.
+
+    Call it before workers start: what this process has checked and scored may keep some GB of the
+    first one's GPU.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -21,6 +21,7 @@ from cotbert_core.encoder.locations import short_name
 from cotbert_core.errors import UserError, counted
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.vocabulary_fit import vocabulary_warnings
+from cotbert_core.training.memory import return_gpu_memory
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.job import EmbedJob, open_job
@@ -138,6 +139,9 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     workers = max(1, min(workers, len(ranges)))
     report_workers(job.options.workers, workers, len(ranges))
     storage = replace(job.storage, metadata=job.metadata)
+    if not alone:
+        job.encoder.backbone.model.cpu()
+        return_gpu_memory()
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)
     earlier = earlier_rows(job.earlier, work.scratch) if job.earlier else None

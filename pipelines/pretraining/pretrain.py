@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError, counted
@@ -123,7 +121,5 @@ def _baseline(settings: TrainSettings, dev: MaskedRows) -> Baseline:
     precision = "fp32" if settings.precision == "fp32" else "auto"
     backbone = load_backbone(settings.encoder, attention=settings.attention)
     found = dev.score(build_method(backbone, override(settings, {"precision": precision})))
-    if torch.cuda.is_available():  # the driver would keep memory that its workers need
-        torch.cuda.empty_cache()
     say(f"baseline: the untouched encoder predicts {found[DEV_MLM_ACCURACY]:.2f} % ({ROWS_NAME})")
     return Baseline(HEAD, None, {}, found)

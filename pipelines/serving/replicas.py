@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError, counted
+from cotbert_core.training.memory import return_gpu_memory
 from pipelines.runtime.progress import is_verbose
 from pipelines.runtime.ray_session import names_cluster
 from pipelines.runtime.training_capacity import may_change
@@ -98,6 +99,7 @@ def running_replicas(options: ServeOptions) -> Iterator[Replicas]:
     from ray import serve
 
     check_replicas(options.replicas)
+    return_gpu_memory()
     _quieten()
     count, resources, threads = worker_pool(options.replicas, on_gpus=options.backend == "torch")
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU

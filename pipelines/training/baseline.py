@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import short_name
@@ -199,8 +198,6 @@ def _scored_now(
     # bf16, meant for the workers' GPUs, can be 100 times slower on the driver.
     precision = "fp32" if precision == "fp32" else "auto"
     found = score_untouched(encoder, dev, precision, readouts)
-    if torch.cuda.is_available():  # free memory that the workers need
-        torch.cuda.empty_cache()
     words, percent = keyword_score(dev), found.metric.percent
     beside = "" if words is None else f", keyword search (BM25) {words:.2f}{percent}"
     say(

@@ -16,6 +16,7 @@ from typing import Any
 from cotbert_core.errors import counted
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
+from cotbert_core.training.memory import return_gpu_memory
 from pipelines.runtime import ray_private
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
@@ -57,6 +58,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
     """Run the workers to the last step; raise TrainingError if they cannot reach it."""
     restarts, before = 0, _done(training)
     on_gpus = _on_gpus(training.settings)
+    return_gpu_memory()
     if training.settings.min_workers is not None:
         os.environ[START_TIMEOUT] = str(START_SECONDS)
     while True:

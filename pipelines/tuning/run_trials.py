@@ -15,6 +15,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from cotbert_core.settings import TrainSettings, override
+from cotbert_core.training.memory import return_gpu_memory
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.recording.tracking import end_run
 from pipelines.runtime.placement import place_workers
@@ -53,6 +54,7 @@ def run_trials(
     """
     folder = sweep.folder
     _forget_failures(folder)
+    return_gpu_memory()
     try:
         _fit(sweep, plan, dev, steps, stopping, max_concurrent)
     except KeyboardInterrupt:

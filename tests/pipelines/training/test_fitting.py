@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError
 from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.exceptions import (
@@ -128,6 +129,17 @@ def test_a_run_continues_after_losses_in_attempts_of_their_own(
     assert "continuing from the checkpoint of step 40" in stderr
     assert len(set(begun)) == 3
     assert (tmp_path / "checkpoints" / "attempt").read_text() == begun[-1]
+
+
+def test_the_drivers_models_leave_no_memory_of_the_gpu(trained, monkeypatch):
+    """Scoring the run before, or another entry of a comparison, may have taken some GB."""
+    freed = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: freed.append(hasattr(trained, "started"))
+    )
+    trained((None, 0))
+    assert freed == [False], "before the workers start"
 
 
 def test_losses_without_progress_end_the_run(trained):
