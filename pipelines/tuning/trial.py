@@ -20,6 +20,7 @@ import ray.tune
 from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build
+from cotbert_core.training.devices import use_device
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.low_memory import out_of_memory
 from pipelines.runtime.progress import is_verbose, set_output
@@ -66,6 +67,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     set_output(verbose=sweep.verbose)
+    use_device("cpu")  # it sees all GPUs, and the models that it checks would go to the first one
     folder = sweep.folder / config[TRIAL]
     if not (folder / SETTINGS_FILE).is_file():  # a killed trial may have left a folder without it
         shutil.rmtree(folder, ignore_errors=True)

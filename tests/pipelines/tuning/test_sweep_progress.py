@@ -8,8 +8,10 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import torch
 from left_trials import leave_trial
 
+from cotbert_core.training import devices
 from pipelines.recipes import RECIPES
 from pipelines.runtime.ray_log import LOG_FILE
 from pipelines.tuning import progress, trial
@@ -88,6 +90,8 @@ def test_the_best_score_is_a_number_after_training(tmp_path, monkeypatch, capsys
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_where_a_trial_failed_is_logged_or_shown(tmp_path, monkeypatch, verbose):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
     def fail(*_):
         raise ValueError("the loss is nan")
 
@@ -95,6 +99,7 @@ def test_where_a_trial_failed_is_logged_or_shown(tmp_path, monkeypatch, verbose)
     monkeypatch.setattr(trial.ray.tune, "report", lambda _: None)
     monkeypatch.setattr(trial, "set_output", lambda **_: None)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # put back after the test
+    monkeypatch.setattr(devices, "_chosen", None)
     shown = []
     logger, handler = logging.getLogger("ray.tune"), logging.Handler()
     monkeypatch.setattr(handler, "handle", shown.append)
@@ -106,5 +111,6 @@ def test_where_a_trial_failed_is_logged_or_shown(tmp_path, monkeypatch, verbose)
     log = tmp_path / LOG_FILE
     assert [record.getMessage() for record in shown] == ["trial 0000 failed"] * verbose
     assert all(record.exc_info for record in shown), "with its traceback"
+    assert devices.current_device().type == "cpu", "the GPUs are for its worker"
     assert log.exists() is not verbose
     assert verbose or "in fail" in log.read_text()
