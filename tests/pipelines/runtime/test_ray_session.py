@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
 from ray._private import ray_constants
 
 from cluster import local
@@ -50,6 +51,7 @@ def started(monkeypatch, tmp_path):
                 "loopback": {name: os.environ.get(name) for name in ray_session.LOOPBACK},
                 "path": folder,
                 "ip": ray.util.get_node_ip_address(),
+                "gpus": options.get("num_gpus"),
             }
         )
 
@@ -69,6 +71,7 @@ def started(monkeypatch, tmp_path):
 def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started, monkeypatch, address):
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # Ray may find others
     with ray_session.ray_session():
         [here] = started
         assert here["path"].is_dir()
@@ -80,6 +83,7 @@ def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started, mo
         "folder": 0o700,
         "loopback": ray_session.LOOPBACK,
         "ip": "127.0.0.1",
+        "gpus": 2,
     }
 
 
@@ -114,6 +118,7 @@ def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
         with ray_session.ray_session():
             [here] = started
     assert (here["address"], here["token"], here["folder"]) == (address, None, None)
+    assert here["gpus"] is None, "Ray refuses resources for a cluster that runs"
     assert here["loopback"] == dict.fromkeys(ray_session.LOOPBACK)
 
 
