@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from cotbert_core.encoder.attention import FAMILIES, UNPADDED
+from cotbert_core.encoder.attention import FAMILIES, UNPADDED, without_cudnn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import length_batches
 from cotbert_core.encoder.pooling import READOUTS
@@ -20,11 +19,6 @@ from cotbert_core.encoder.threads import map_threads
 from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.gradient_cache import recomputed
-
-# The attention kernels that `sdpa` may use on a GPU: all but cuDNN's, which torch 2.11 prefers on a
-# Hopper GPU. cuDNN makes a new plan for each shape of a batch: with it, BERT-base took 5.1 s on an
-# H200 for the first 8,192 Wikipedia lines, without it 0.2 s. Later it was no faster.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
@@ -179,7 +173,7 @@ def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tenso
     if words is not None:
         inputs["inputs_embeds"] = F.embedding(inputs.pop("input_ids"), words)
     erased = _erased(model, batch, inputs["position_ids"].shape[1])
-    with erased, sdpa_kernel(KERNELS) if batch.lengths.is_cuda else nullcontext():
+    with erased, without_cudnn(batch.lengths.device):
         if "offsets" not in inputs:
             return cast(Tensor, model(**inputs).last_hidden_state)
         rows, width = batch.attended.shape

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from cotbert_core.encoder.attention import without_cudnn
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import attention_mask, hidden_at
 from cotbert_core.encoder.length_batches import length_batches
@@ -162,6 +163,7 @@ class Discriminator(nn.Module):
         def with_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
             return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
 
-        with self.encoder.embeddings.register_forward_hook(with_vectors):
+        embeddings = self.encoder.embeddings
+        with embeddings.register_forward_hook(with_vectors), without_cudnn(ids.device):
             hidden = self.encoder(ids, attention_mask=mask).last_hidden_state
         return F.cross_entropy(self.detector(hidden).float().mT, wanted, reduction="sum")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotbert_core.encoder.attention import without_cudnn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.locations import locate_encoder
@@ -49,7 +50,9 @@ class Tsdae(Method):
         padded, _ = padding(lengths, None)
         flops = encoder_flops(self.encoder, lengths)
         self.work += Work(tokens=float(lengths.sum()), padding=padded, flops=flops)
-        return MethodOutput(self.objective([self._features(r) for r in rows], None))
+        features = [self._features(r) for r in rows]
+        with without_cudnn(self.backbone.device):
+            return MethodOutput(self.objective(features, None))
 
     def _features(self, rows: Rows) -> dict[str, Tensor]:
         attended = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]

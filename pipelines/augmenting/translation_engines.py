@@ -95,11 +95,13 @@ class TransformersEngine:
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
+        from cotbert_core.encoder.attention import without_cudnn
+
         rows = [torch.tensor(row) for row in ids]
         batch = pad_sequence(rows, batch_first=True, padding_value=self._pad)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         torch.manual_seed(seed)
-        with torch.inference_mode():
+        with torch.inference_mode(), without_cudnn(self._device):
             output = self._model.generate(
                 input_ids=batch.to(self._device),
                 attention_mask=mask.to(self._device),

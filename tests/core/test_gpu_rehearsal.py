@@ -12,7 +12,7 @@ from pretend_gpu import PretendTensor, inner, pretended_gpu
 from torch.nn import functional
 from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import (
@@ -339,14 +339,22 @@ def test_fp32_on_a_gpu_is_not_tf32(start, gpu):
     assert seen == [True], "auto is bf16 on a GPU of capability 9.0"
 
 
-def test_the_encoder_attends_without_cudnn_on_a_gpu_alone(start, gpu):
+@pytest.mark.parametrize(("name", "models"), [("simcse", 1), ("diffcse", 2), ("tsdae", 2)])
+def test_models_attend_without_cudnn_on_a_gpu_alone(start, gpu, monkeypatch, name, models):
     """cuDNN makes a new plan for each shape: the first 8,192 lines took 5 s instead of 0.2."""
-    seen = []
+    causal_mask(monkeypatch)
     for device in ("cuda", "cpu"):
         devices.use_device(device)
-        method, settings, batch = start("simcse")
-        look = lambda *_: seen.append(torch.backends.cuda.cudnn_sdp_enabled())  # noqa: E731
-        method.encoder.register_forward_hook(look)
+        method, settings, batch = start(name)
+        seen = {}
+
+        def look(module, *_, seen=seen):
+            seen[module] = torch.backends.cuda.cudnn_sdp_enabled()
+
+        for part in method.modules():
+            if isinstance(part, PreTrainedModel):
+                part.register_forward_hook(look)
         step(method, settings, batch)
-    assert seen == [False, True]
+        assert len(seen) >= models
+        assert set(seen.values()) == {device == "cpu"}
     assert torch.backends.cuda.cudnn_sdp_enabled(), "the choice ends with the pass"
