@@ -19,6 +19,14 @@ def current_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def usable_gpus() -> int:
+    """Return the number of this machine's GPUs on which torch computes.
+
+    torch counts those with a driver that is too old for it too, and then finds none available.
+    """
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def use_device(device: torch.device | str) -> torch.device:
     """Make `device` the one that this process loads models onto, and return it."""
     global _chosen

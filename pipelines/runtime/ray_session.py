@@ -141,10 +141,10 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     """Yield the options of `ray.init` for a private Ray that other users cannot reach.
 
     Ray gives all its folders of logs and sockets mode 0777, so they are put into a private folder.
-    All its sockets are bound to 127.0.0.1. It has the GPUs that torch finds: Ray would also count
+    All its sockets are bound to 127.0.0.1. It has the GPUs that torch can use: Ray would also count
     those of which torch's build, for a CPU or for another maker's GPUs, knows nothing.
     """
-    import torch
+    from cotbert_core.training.devices import usable_gpus
 
     previous = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
@@ -157,7 +157,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
             yield {
                 "include_dashboard": False,
                 "num_cpus": available_cores(),
-                "num_gpus": torch.cuda.device_count(),
+                "num_gpus": usable_gpus(),
                 **ray_private.temporary_folder(folder / "r"),
             }
     finally:

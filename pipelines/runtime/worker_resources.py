@@ -25,9 +25,9 @@ def live_nodes() -> list[Node]:
     A head node may have no cores for tasks.
     """
     if not ray_runs():
-        import torch
+        from cotbert_core.training.devices import usable_gpus
 
-        return [Node(available_cores(), torch.cuda.device_count())]
+        return [Node(available_cores(), usable_gpus())]
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]

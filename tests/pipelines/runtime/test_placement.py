@@ -205,6 +205,8 @@ def test_an_actor_computes_on_the_gpu_that_it_was_given(monkeypatch, eight_gpus,
 def test_a_gpu_that_torch_cannot_use_is_not_chosen(monkeypatch, eight_gpus):
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: ["0"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)  # with a driver that is too old
+    assert worker_resources.live_nodes()[0].gpus == 0
     assert use_own_device() == torch.device("cpu")
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import ray
-import torch
 from ray._private import ray_constants
 
 from cluster import local
 from cotbert_core.errors import UserError
+from cotbert_core.training import devices
 from pipelines.runtime import ray_session
 from pipelines.runtime.auth_token import default_path
 
@@ -71,7 +71,7 @@ def started(monkeypatch, tmp_path):
 def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started, monkeypatch, address):
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # Ray may find others
+    monkeypatch.setattr(devices, "usable_gpus", lambda: 2)  # Ray may find others
     with ray_session.ray_session():
         [here] = started
         assert here["path"].is_dir()
