@@ -132,8 +132,9 @@ def _gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [gpu for gpu in named.split(",") if gpu not in ("", "-1")]
-    devices = Path("/dev").glob("nvidia[0-9]*")
-    return sorted(device.name.removeprefix("nvidia") for device in devices)
+    from cotbert_core.training.devices import usable_gpus  # slow
+
+    return [str(number) for number in range(usable_gpus())]
 
 
 def _store_bytes(nodes: int) -> int:

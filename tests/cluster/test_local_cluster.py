@@ -14,6 +14,7 @@ from cluster.nodes import LocalCluster
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
+from cotbert_core.training import devices
 from pipelines.cli import main
 from pipelines.runtime import processes
 
@@ -152,3 +153,6 @@ def test_each_gpu_is_one_nodes(monkeypatch):
     assert [nodes._gpus()[node::2] for node in range(2)] == [["3", "7"], ["5"]]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert nodes._gpus() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(devices, "usable_gpus", lambda: 2)  # in WSL 2 /dev names none of them
+    assert nodes._gpus() == ["0", "1"]
