@@ -151,10 +151,11 @@ def warn_slow_precision(training: Training) -> None:
     """Show a warning if bf16 is slower than fp32 on the device: on a CPU with AVX2 only, a matrix
     product took 33 times as long."""
     if training.settings.precision == "bf16" and not has_fast_bf16(current_device()):
+        this = "GPU" if current_device().type == "cuda" else "CPU"
         _warn(
             training,
-            f"precision is bf16, which is slower than fp32 on this {current_device().type}, many "
-            "times without fast instructions: leave precision at auto",
+            f"precision is bf16, which is slower than fp32 on this {this}, many times without fast "
+            "instructions: leave precision at auto",
         )
 
 
