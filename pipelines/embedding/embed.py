@@ -140,7 +140,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     report_workers(job.options.workers, workers, len(ranges))
     storage = replace(job.storage, metadata=job.metadata)
     if not alone:
-        job.encoder.backbone.model.cpu()
+        job.encoder.backbone.model.to("meta")  # the workers open their own
         return_gpu_memory()
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)

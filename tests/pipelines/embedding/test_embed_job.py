@@ -293,8 +293,12 @@ def test_the_next_block_is_read_while_a_gpu_encodes(tmp_path, job, monkeypatch):
     monkeypatch.setattr(SentenceEncoder, "encode_tokens", wait)
     monkeypatch.setattr(embed_job, "map_shards_with_actors", in_threads)
     monkeypatch.setattr(embed_job, "worker_pool", lambda *_, **__: (1, {"num_gpus": 1}, 1))
+    opened, open_job = [], embed_job.open_job
+    monkeypatch.setattr(embed_job, "open_job", lambda o: opened.append(open_job(o)) or opened[-1])
+    monkeypatch.setattr(embed_job, "ray_runs", lambda: True)
     result = job("out", "a.parquet")
     assert waited == [True]
+    assert opened[0].encoder.backbone.device.type == "meta", "the driver keeps no weights"
     assert result["rows"] == undisturbed["rows"] == 26
     check_same(tmp_path / "out", tmp_path / "quiet")
 
