@@ -95,9 +95,9 @@ class Run:
         """Log the run's trained encoder without its files. step: the step of its weights."""
         held = {key: redact(value)[:250] for key, value in params.items()}  # MLflow's limit
         name = model_name(folder.parent.name)
-        self._send(
-            "model", name=name, folder=str(folder), params=held, metrics=dict(metrics), step=step
-        )
+        # An undefined score would be shown as 0.
+        scores = {accepted_name(key): v for key, v in metrics.items() if math.isfinite(v)}
+        self._send("model", name=name, folder=str(folder), params=held, metrics=scores, step=step)
 
     def artifact(self, path: Path) -> None:
         """Log a file, or a whole folder under its own name."""

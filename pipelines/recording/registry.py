@@ -139,7 +139,8 @@ def _move_alias(
     best, score = before.get(metric.name), tags.get(metric.name)
     # Versions that were registered without a digest are known by the dev set's name alone.
     same = all(before.get(key, tags.get(key)) == tags.get(key) for key in DEV_SET)
-    if best is not None and (score is None or (same and float(best) >= float(score))):
+    keys = [sort_key(float(one)) for one in (best, score) if one is not None]
+    if best is not None and (score is None or (same and keys[0] >= keys[1])):
         say(
             f"{name}@{ALIAS} stays at version {earlier} ({_score(best, metric)}); the new version "
             f"is {version} ({_score(score, metric)})"

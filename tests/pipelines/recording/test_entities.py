@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_run_has_its_corpus_its_model_once_and_a_description(own_store, tmp_pa
     shown = found.data.tags[DESCRIPTION_TAG]
     assert shown.startswith("Trains on postgresql://")
     assert "secret" not in shown
+
+
+def test_a_models_score_may_be_undefined_and_of_any_dev_set(own_store, tmp_path):
+    with tracked_run("train", {}, home=tmp_path) as run:
+        run.model(tmp_path / "model", {}, {"dev_spearman": math.nan, "dev_spearman.a,b": 1.0}, 40)
+    (model,) = own_store.search_logged_models([own_store.get_run(run.id).info.experiment_id])
+    assert {metric.key: metric.value for metric in model.metrics} == {"dev_spearman.a_b": 1.0}
 
 
 def test_a_model_whose_creation_had_no_answer_is_completed(own_store):
