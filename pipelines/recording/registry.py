@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, require_packages
+from cotbert_core.training.dev_scores import sort_key
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric
 from pipelines.recording.metric_names import model_name
 from pipelines.recording.store import as_default, connect, file_timeout, reason, shown_uri
@@ -139,8 +140,9 @@ def _move_alias(
     best, score = before.get(metric.name), tags.get(metric.name)
     # Versions that were registered without a digest are known by the dev set's name alone.
     same = all(before.get(key, tags.get(key)) == tags.get(key) for key in DEV_SET)
-    keys = [sort_key(float(one)) for one in (best, score) if one is not None]
-    if best is not None and (score is None or (same and keys[0] >= keys[1])):
+    if best is not None and (
+        score is None or (same and sort_key(float(best)) >= sort_key(float(score)))
+    ):
         say(
             f"{name}@{ALIAS} stays at version {earlier} ({_score(best, metric)}); the new version "
             f"is {version} ({_score(score, metric)})"

@@ -132,3 +132,10 @@ def test_scores_of_other_dev_sets_are_not_compared(capsys, dev, best, reported):
     versions, tags = Versions({"3": own}, "3"), own | {"dev_spearman": "50.0", "dev_digest": "b"}
     registry._move_alias(versions, "n", "4", tags, SPEARMAN)
     assert versions.aliases["best"] == "4", "own documents of another corpus"
+
+
+def test_an_undefined_score_is_below_all_others():
+    versions = Versions({n: {"dev_spearman": s} for n, s in (("1", "nan"), ("2", "70.0"))}, "1")
+    for version, score in (("2", "70.0"), ("3", "nan")):
+        registry._move_alias(versions, "n", version, {"dev_spearman": score}, SPEARMAN)
+        assert versions.aliases["best"] == "2"
