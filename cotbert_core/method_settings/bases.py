@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from cotbert_core.choices import Denoise as Denoise
 from cotbert_core.choices import Pooling
@@ -38,6 +38,20 @@ class Settings(BaseModel):
         coerce_numbers_to_str=True,  # an encoder may be named 20241127
         validate_default=True,  # a default is checked against the other values that were given
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, given: Any) -> Any:
+        """Return the values with true and false as texts where a number is expected, which pydantic
+        refuses; it would take them for 1 and 0."""
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        numbers = {name for name, k in kinds.items() if {int, float} & {k, *get_args(k)}}
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: json.dumps(value) if isinstance(value, bool) and name in numbers else value
+            for name, value in given.items()
+        }
 
 
 class AnyMethodSettings(Settings):

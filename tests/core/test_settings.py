@@ -38,6 +38,8 @@ FAULTS = {
     "optimizer": (3, "optimizer is 3: it is a group of settings; give one of them, such as o"),
     "seed": (2**63, "seed is 9223372036854775808: input should be less than"),
     "max_length": ("long", "max_length is 'long': input should be a valid integer"),
+    "max_steps": (True, "max_steps is 'true': input should be a valid integer"),
+    "optimizer.weight_decay": (False, "weight_decay is 'false': input should be a valid number"),
     "templates.anchor": ("cot-brt/anchor", "unknown template 'cot-brt/anchor'"),
     "templates.positive": ("no slot [MASK]", r"has the slot [X] 0 times"),
     "nonsense": (1, "setting 'nonsense' is unknown"),
