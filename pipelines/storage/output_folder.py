@@ -82,6 +82,8 @@ def check_writable(path: Path) -> None:
     a read-only mount, /proc or a quota. Unfinished output is next to the final one, so the parent
     is tested as well.
     """
+    if path == path.parent:
+        raise UserError(f"output {str(path)!r} is the root folder: give a new folder")
     try:
         places = [next(parent for parent in path.parents if parent.exists())]
         places += [path] if path.is_dir() else []

@@ -36,6 +36,8 @@ def test_a_new_or_empty_folder_is_free_and_any_other_is_refused(tmp_path, monkey
     for path in (name, f"{name}/mine.txt"):
         with pytest.raises(UserError, match="already holds something: give a new folder"):
             require_empty(path)
+    with pytest.raises(UserError, match="'/' is the root folder: give a new folder"):
+        require_empty("/")
 
 
 def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
