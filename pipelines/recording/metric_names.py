@@ -38,5 +38,7 @@ def model_name(name: str) -> str:
 
 def accepted_name(name: str) -> str:
     """Return the name of a metric, param or tag without brackets, with an underscore for each other
-    character that MLflow refuses, such as commas and @, cut to its limit of 250 characters."""
-    return re.sub(r"[^\w\-./: ]", "_", re.sub(r"[\[\]()]", "", name))[:250]
+    character that MLflow refuses, such as commas and @, cut to its limit of 250 characters, and
+    without the parts that a path may have twice or leave out."""
+    name = re.sub(r"[^\w\-./: ]", "_", re.sub(r"[\[\]()]", "", name))[:250]
+    return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))

@@ -87,13 +87,15 @@ def test_names_do_without_the_characters_that_mlflow_refuses(own_store, capsys):
         run.metrics({"dev_spearman.simcse-base,method.temperature=0.1": 70.0, "loss": 1.0})
         run.metrics({f"average.difference/{300 * 'a'}": 2.0})
         run.metrics({"average.p/models:/mine@best [CLS]": 0.5})
+        run.metrics({"average.p/a mean 'see http://a/../b/: [X]'": 0.25})
         run.tags({"best, by dev": "yes"})
     found = own_store.get_run(run.id).data
     assert found.params == {"pairs 1": "5"}
     long = f"average.difference/{231 * 'a'}"
     entry = "dev_spearman.simcse-base_method.temperature_0.1"
     of_model = "average.p/models:/mine_best CLS"
-    assert found.metrics == {entry: 70.0, "loss": 1.0, long: 2.0, of_model: 0.5}
+    of_text = "average.p/a mean _see http:/a/b/: X_"
+    assert found.metrics == {entry: 70.0, "loss": 1.0, long: 2.0, of_model: 0.5, of_text: 0.25}
     assert found.tags["best_ by dev"] == "yes"
     assert capsys.readouterr().err == ""
 
