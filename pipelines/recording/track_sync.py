@@ -93,8 +93,10 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
         elsewhere: UnknownRunError | None = None
         try:
             client = client or (None if error else connect())
+            known = before
             while error is None and (count := queue.send_first(client)):
-                sent += count
+                now = len(queue.refused())
+                sent, known = sent + count * (now == known), now
         except UnknownRunError as unknown:
             elsewhere = unknown
         except Exception as failure:  # the other records stay in the queue
@@ -106,9 +108,8 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
         if len(refused) > NAMED:
             say(f"warning: {len(refused) - NAMED} more: see {queue.folder / REFUSED_FILE}")
         run_id = queue.keys().get(run) if is_key(run) else run
-        count = len(refused)
         failed = error or elsewhere
-        yield Synced(queue.folder, run_id, sent - count, count, queue.waiting(), failed)
+        yield Synced(queue.folder, run_id, sent, len(refused), queue.waiting(), failed)
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:

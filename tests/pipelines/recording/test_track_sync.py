@@ -155,6 +155,18 @@ def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
     assert (box.waiting(), later.waiting()) == (1, 0)
 
 
+def test_refused_records_do_not_count_as_sent(own_store, tmp_path, capsys):
+    with tracked_run("train", {}) as run:
+        pass
+    box = OfflineQueue(tmp_path)
+    box.add({"kind": "tags", "run": run.id, "time": 1, "values": {"a": "1"}})
+    box.add({"kind": "params", "run": run.id, "time": 1, "values": dict.fromkeys("/.", "1")})
+    for step in range(3):
+        box.add({"kind": "metrics", "run": run.id, "time": 1, "rows": [["/", 1.0, 1, step]]})
+    assert main(["track-sync", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == [".", run.id, "1", "3", "0"]
+
+
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here", "own_cache")
 def test_jobs_without_a_server_finish_and_are_sent_later(
