@@ -6,11 +6,14 @@ characters in user text are escaped, and credentials are removed from messages.
 
 from __future__ import annotations
 
+import codecs
+import json
+import os
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress
@@ -22,6 +25,8 @@ from cotbert_core.messages.redaction import redact
 # Least time between two lines in a log file, and between two redraws in a terminal.
 LOG_SECONDS = 10.0
 TERMINAL_SECONDS = 0.2
+# The width of a terminal that does not say it.
+UNKNOWN_COLUMNS = 1000
 # Prefixes of the messages that --quiet still shows: warnings, and errors that end the job.
 IMPORTANT = ("warning: ", "cotbert: ")
 
@@ -93,6 +98,7 @@ class Progress:
     def _write(self, line: str, keep: bool) -> None:
         line = printable(redact(line))
         if self._terminal:
+            line = line if keep else line[: _columns(self.stream) - 1]
             self.stream.write("\r" + line.ljust(self._width) + ("\n" if keep else ""))
             self._width = 0 if keep else len(line)
             _state.open_line = None if keep else self.stream
@@ -100,6 +106,13 @@ class Progress:
             self.stream.write(line + "\n")
         self._line = line
         self.stream.flush()
+
+
+def _columns(terminal: TextIO) -> int:
+    """Return the width of a terminal, in which a longer line could not be redrawn."""
+    with suppress(OSError, ValueError):  # not a terminal of the system
+        return os.get_terminal_size(terminal.fileno()).columns or UNKNOWN_COLUMNS
+    return UNKNOWN_COLUMNS
 
 
 def say(line: object) -> None:
@@ -133,10 +146,20 @@ def shown_warnings() -> Iterator[None]:
         say(f"warning: {warning.message}")
 
 
+def _json_escapes(error: UnicodeError) -> tuple[str, int]:
+    """Return letters that an encoding lacks as JSON escapes, and the place after them."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error("json", _json_escapes)
+
+
 def print_output(text: object = "", end: str = "\n") -> None:
     """Print a result to standard output."""
     _erase_progress()
-    print(printable(text), end=end, flush=True)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(printable(text).encode(encoding, "json").decode(encoding), end=end, flush=True)
 
 
 def _erase_progress() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import termios
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +60,31 @@ def test_a_terminal_line_is_redrawn_and_covers_the_one_before(time):
     assert second.rstrip().startswith("embed    shard 3/10")
     stage.show(4, "dev", always=True)
     assert terminal.getvalue().count("\n") == 1, "a line that stays ends the line"
+
+
+def test_a_line_fits_the_terminal_and_can_be_redrawn(time):
+    screen, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 30))
+    with os.fdopen(terminal, "w") as stream:
+        stage = Progress("embed", 10, "shard", stream)
+        stage.show(1, "a field of many letters")
+        stage.show(2, "a field of many letters", always=True)
+        shown = os.read(screen, 1000).decode()
+    os.close(screen)
+    first, second = shown.split("\r", 2)[1:]
+    assert first == "embed    shard 1/10  a field "
+    assert second.startswith("embed    shard 2/10  a field of many letters")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+def test_a_letter_that_the_terminal_lacks_is_shown_as_in_json(monkeypatch, encoding):
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr("sys.stdout", out)
+    texts = ["± 日本 \U0001f600"]
+    print_output(json.dumps(texts, ensure_ascii=False))
+    shown = out.buffer.getvalue().decode(encoding)
+    assert json.loads(shown) == texts
+    assert ("±" in shown, "日" in shown) == (encoding != "ascii", encoding == "utf-8")
 
 
 def test_a_message_takes_the_place_of_a_progress_line(time, monkeypatch):
