@@ -65,12 +65,11 @@ def test_a_terminal_line_is_redrawn_and_covers_the_one_before(time):
 def test_a_line_fits_the_terminal_and_can_be_redrawn(time):
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, 30))
-    with os.fdopen(terminal, "w") as stream:
+    with os.fdopen(terminal, "w") as stream, os.fdopen(screen, "rb") as read:
         stage = Progress("embed", 10, "shard", stream)
         stage.show(1, "a field of many letters")
         stage.show(2, "a field of many letters", always=True)
-        shown = os.read(screen, 1000).decode()
-    os.close(screen)
+        shown = read.readline().decode()
     first, second = shown.split("\r", 2)[1:]
     assert first == "embed    shard 1/10  a field "
     assert second.startswith("embed    shard 2/10  a field of many letters")
