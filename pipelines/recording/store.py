@@ -61,10 +61,11 @@ def check_address() -> None:
     if scheme == "file":
         if os.environ.get(FOLDERS_ALLOWED, "").lower() in ("true", "1"):
             return
-        folder = uri.removeprefix("file://").removeprefix("file:")
+        path = Path(uri.removeprefix("file://").removeprefix("file:"))
+        database = path if path.suffix and not path.is_dir() else path / "mlflow.db"
         raise UserError(
-            f"{what}, a folder, to which MLflow writes no longer: give a database, such as "
-            f"{SQLITE}{folder}/mlflow.db, or set {FOLDERS_ALLOWED}=true"
+            f"{what}, for MLflow a folder, to which it writes no longer: give a database, such as "
+            f"{SQLITE}{database}, or set {FOLDERS_ALLOWED}=true"
         )
     if scheme not in (*DATABASES, *SERVERS):
         from importlib.metadata import entry_points  # those of MLflow's plugins

@@ -83,7 +83,7 @@ def tracked_run(
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")
     # MLflow refuses to change a param, and the folder of a resumed job may have been moved.
-    run.params({**params, **({"output": output} if output and run_id is None else {})})
+    run.params({**params, **({"output": output} if output and run.key != run_id else {})})
     described = {SOURCE_TAG: f"cotbert {job}", **({DESCRIPTION_TAG: about} if about else {})}
     run.tags({"job": job, "commit": commit(), **_versions(), **described})
     try:

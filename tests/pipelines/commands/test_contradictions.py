@@ -159,7 +159,8 @@ def test_dev_pairs_without_their_folder_are_named(run):
 @pytest.mark.parametrize(
     ("address", "refused"),
     [
-        ("runs", "a folder, to which MLflow writes no longer: give a database, such as sqlite:///"),
+        ("runs", "a folder, to which it writes no longer: give a database, such as sqlite:////"),
+        ("my.db", "/my.db, or set MLFLOW_ALLOW_FILE_STORE=true"),
         ("file:///srv/runs", "such as sqlite:////srv/runs/mlflow.db, or set MLFLOW_ALLOW_FILE_"),
         ("bogus://u:secret@x", "'bogus://***@x', and MLflow has no store 'bogus': give the addr"),
         ("http://127.0.0.1:9", None),

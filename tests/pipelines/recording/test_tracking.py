@@ -401,5 +401,7 @@ def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it
         pass
     assert again.id == first.id
     assert other.id not in (first.id, "0" * 32)
-    assert own_store.get_run(after_deletion.id).info.lifecycle_stage == "active"
+    found = own_store.get_run(after_deletion.id)
+    assert found.info.lifecycle_stage == "active"
+    assert found.data.params == {"seed": "1", "output": str(tmp_path)}
     assert [m.step for m in own_store.get_metric_history(first.id, "loss")] == [1, 2]
