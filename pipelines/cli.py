@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
     options: Any = None
     try:
-        enter_folder(value for value in given.values() if isinstance(value, Path))
+        values = chain.from_iterable(v if isinstance(v, list) else [v] for v in given.values())
+        enter_folder(value for value in values if isinstance(value, Path))
         options = build(command.options, given)
         if hasattr(options, "output"):  # a job that MLflow records
             from pipelines.recording.store import check_address

@@ -50,6 +50,9 @@ def test_a_job_works_in_the_folder_of_its_submission(own_place, monkeypatch, cap
         assert main([*words, output]) == 2
         assert text in capsys.readouterr().err
         assert Path.cwd() == folder
+    monkeypatch.setenv(SUBMITTED_FROM, "/proc/mine")
+    assert main(["evaluate", "e", "--report", str(folder / "a.md"), "--report", "b.md"]) == 2
+    assert "'b.md' is relative to '/proc/mine'" in capsys.readouterr().err
 
 
 def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
