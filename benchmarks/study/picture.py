@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchmarks.study.entries import METHODS
+from benchmarks.study.sections import budget
 from pipelines.reports.colours import BLUE, INK, ORANGE
 from pipelines.reports.plots import plot
 
@@ -44,10 +45,9 @@ def picture(record: Mapping[str, Any]) -> str:
         labels = [*(UNTRAINED[name] for name in untrained), *names]
         axes.set_yticks(range(len(labels)), labels)
         axes.set_ylim(-0.6, len(labels) - 0.4)
-        about = record["about"]
         tasks = ", ".join(next(iter(trained.values()))["tasks"])
-        budget = f"{about['steps']} steps of {about['batch_size']} sentences, {about['encoder']}"
-        axes.set_xlabel(f"average Spearman x 100 of {tasks}\n{budget}")
+        made = f"{budget(record)}, {record['about']['encoder']}"
+        axes.set_xlabel(f"average Spearman x 100 of {tasks}\n{made}")
 
     text = plot(draw, WIDTH, ROW * (len(names) + len(untrained)) + AXIS)
     # A separate file has no style sheet with the named colours.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.study.entries import COT, DENO, PROMPT
 from cotbert_core.files import read_json
+from cotbert_core.training.dev_scores import sort_key
 
 # The candidate rates, and those of methods that train only a few vectors.
 RATES, PROMPT_RATES = (5e-5, 2e-4), (2e-3, 1e-2)
@@ -42,7 +43,7 @@ def recipes_that_try(recipes: Sequence[str]) -> list[str]:
 def best_rate(output: Path, recipe: str) -> float:
     """Return the learning rate whose trial has the best dev score."""
     scores = _tried(_trials(output) / SHARED.get(recipe, recipe))
-    return max(scores, key=lambda rate: scores[rate])
+    return max(scores, key=lambda rate: sort_key(scores[rate]))
 
 
 def tried_rates(output: Path) -> dict[str, dict[float, float]]:

@@ -25,11 +25,19 @@ def about(record: Record) -> str:
             f"### {facts['encoder']}\n",
             f"{facts['layers']} layers x {facts['hidden']}, "
             f"{facts['parameters'] / 1e6:.1f} million weights. {facts['note']}\n",
-            f"{facts['steps']} steps of {facts['batch_size']} sentences, "
-            f"{_listed(seeds, ' or ')} seeds, learning rate decaying to 0. {_rates(record)}"
+            f"{budget(record)}, {_listed(seeds, ' or ')} seeds"
+            f"{', learning rate decaying to 0' if facts['steps'] else ''}. {_rates(record)}"
             f"Commit {facts['commit']}; {facts['machine']}.\n",
         ]
     )
+
+
+def budget(record: Record) -> str:
+    """Return the steps and sentences that all trainings share, if they share any."""
+    facts = record["about"]
+    if facts["steps"] is None:
+        return "Each recipe as published"
+    return f"{facts['steps']} steps of {facts['batch_size']} sentences"
 
 
 def _rates(record: Record) -> str:
@@ -73,7 +81,8 @@ def methods(record: Record) -> str:
             gapped = f"{found.mean:+.2f}{p}"
         rows.append(
             (
-                *(name, f"{entry['rate']:g}", f"{entry['dev_before']:.2f}"),
+                *(name, "" if entry["rate"] is None else f"{entry['rate']:g}"),
+                f"{entry['dev_before']:.2f}",
                 *(mean_spread(entry["dev"]), f"{early:.2f}", *by_task),
                 *(mean_spread(entry["test"]), gapped, f"{entry['seconds']:.0f}"),
             )

@@ -78,6 +78,15 @@ def test_every_command_is_one_and_its_entries_fit_their_recipes(tmp_path, steps)
     assert seen.count("compare") == len(LABELS) + (len(recipes - {*SHARED}) if steps else 0)
 
 
+def test_a_rate_whose_score_is_undefined_is_not_the_best(tmp_path):
+    folder = tmp_path / "rates" / "simcse-base"
+    folder.mkdir(parents=True)
+    scores = zip(RATES, (math.nan, 50.0), strict=True)
+    rows = [{"entry": f"simcse-base-{rate:g}", "dev_mean": score} for rate, score in scores]
+    (folder / "result.json").write_text(json.dumps({"rows": rows}))
+    assert best_rate(tmp_path, "simcse-base") == RATES[1]
+
+
 def test_those_that_are_taught_learn_from_models_of_a_seed_that_is_not_reported(tmp_path):
     write_rates(tmp_path)
     words = [w for c in commands(study(tmp_path)) for w in c.words if w.startswith("rankcse")]
@@ -260,6 +269,15 @@ def test_a_study_of_one_seed_has_a_page_without_tests_between_methods():
         entry["tasks"] = {task: scores[:1] for task, scores in entry["tasks"].items()}
     assert ", p 0." not in page([record])
     assert picture(record).startswith("<svg")
+
+
+def test_a_study_of_published_recipes_has_a_page_without_a_common_budget():
+    record = json.loads(RECORDS[0].read_text("utf-8"))
+    record |= {"about": record["about"] | {"steps": None}, "rates": {}}
+    for entry in record["trained"].values():
+        entry["rate"] = None
+    made = page([record]), picture(record)
+    assert all("ach recipe as published, " in text and "None" not in text for text in made)
 
 
 def test_every_entry_has_five_seeds_on_the_second_encoder():
