@@ -176,14 +176,9 @@ def _figure(path: Path, key: str, figure: Any) -> float:
 
 
 def _value(path: Path, setting: str, value: Any) -> Any:
-    """Return the value of a setting; YAML 1.1 reads 3e-5, without a dot, as a text."""
+    """Return the value of a setting; UserError for several."""
     if isinstance(value, (dict, list)):
         raise _error(
             path, f"{setting} is {value!r}: give one value; a path has dots (method.denoise)"
         )
-    if not isinstance(value, str) or not any(map(str.isdigit, value)):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    return value

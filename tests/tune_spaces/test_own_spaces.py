@@ -71,6 +71,12 @@ def test_a_yaml_file_without_a_name_has_that_of_the_file(tmp_path):
     assert str(space.settings["method.temperature"]) == "0.01 to 0.2, log-uniform"
 
 
+def test_a_name_of_digits_is_no_number(tmp_path):
+    text = "recipe: quickstart\nsettings: {encoder: {grid: [032, '20241127', 20241128]}}\n"
+    made = builds(open_space(write(tmp_path, "a.yaml", text)))
+    assert [settings.encoder for settings in made] == ["032", "20241127", "20241128"]
+
+
 def test_a_python_file_leaves_nothing_beside_it(tmp_path):
     space = open_space(write(tmp_path, "a.py", PYTHON))
     assert str(space.settings["method.dropout"]) == "0.5 to 0.9, uniform, in steps of 0.025"
