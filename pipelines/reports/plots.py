@@ -11,6 +11,7 @@ import html
 import io
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,7 +61,9 @@ STYLE = {
 def svg(figure: Figure) -> str:
     """Return a figure as SVG text, always the same for the same figure."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None})
+    with warnings.catch_warnings():  # the reader's browser has the letters that this font lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None})
     text = buffer.getvalue()
     shapes = re.sub(f'<g id="{_HOVER}([^"]*)">', r"<g><title>\1</title>", text)
     return by_name(shapes[shapes.index("<svg") :])

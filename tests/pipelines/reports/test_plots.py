@@ -143,3 +143,8 @@ def test_two_lines_of_a_label_have_space():
         return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[1])
 
     assert height("word " * 20) > height("word") + 20
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_letter_that_the_font_lacks_is_no_warning():
+    assert "日本" in labels(score_bars({"日本": (50.0, None, None)}, {}, "found first, %"))
