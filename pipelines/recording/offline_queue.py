@@ -7,11 +7,8 @@ locks it while it processes a record.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from pipelines.recording.artifacts import RefusedError
 from pipelines.recording.records import Record, create_run, is_key, send
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import KEYS_FILE, RESULT_FILE, RUN_FILE
+from pipelines.storage.paths import locked_folder
 
 # The keys of the run's id in result.json; the second one is a sweep's.
 RUN_ID_KEYS = "mlflow_run_id", "mlflow_parent_run_id"
@@ -45,7 +43,7 @@ class OfflineQueue:
 
     def add(self, record: Record) -> None:
         """Append a record."""
-        with self._locked():
+        with locked_folder(self.folder):
             _append(self.path, record)
 
     def keys(self) -> dict[str, str | None]:
@@ -81,7 +79,7 @@ class OfflineQueue:
 
         Records that the store refuses are moved to another file with the reason.
         """
-        with self._locked():
+        with locked_folder(self.folder):
             record, count, size = self._first()
             if record is not None:
                 try:
@@ -177,17 +175,6 @@ class OfflineQueue:
         partial = self.path.with_name(self.path.name + ".partial")
         partial.write_bytes(rest)
         partial.replace(self.path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # without file locks only one process may use the folder
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
 
 def find_queues(folder: Path) -> list[OfflineQueue]:

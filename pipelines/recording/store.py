@@ -7,14 +7,14 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.imports import first_import
 from cotbert_core.messages.redaction import redact
-from pipelines.storage.paths import absolute_store
+from pipelines.storage.paths import absolute_store, locked_folder
 
 ADDRESS = "MLFLOW_TRACKING_URI"
 # MLflow's environment variables, set unless the user has set them. A call times out after 10 s: a
@@ -109,22 +109,29 @@ def connect() -> Any:
     # MLflow prints a run's address, with its password, to standard output when the run ends.
     os.environ.setdefault(SILENT, "true")
     uri = tracking_uri()
-    if uri.partition(":")[0].partition("+")[0] in DATABASES:
-        _probe_database(uri)
-    return MlflowClient(tracking_uri=uri)
+    if uri.partition(":")[0].partition("+")[0] not in DATABASES:
+        return MlflowClient(tracking_uri=uri)
+    with _probed_database(uri):
+        return MlflowClient(tracking_uri=uri)
 
 
-def _probe_database(uri: str) -> None:
-    """Open a database once and raise its error; MLflow would retry for 100 s, with warnings."""
+@contextmanager
+def _probed_database(uri: str) -> Iterator[None]:
+    """Open a database once and raise its error; MLflow would retry for 100 s, with warnings.
+
+    A SQLite database is opened by one process at a time in the block: two that make its tables at
+    once leave a database that MLflow never opens again.
+    """
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(uri)
-    if uri.startswith(SQLITE):  # MLflow also creates its folder
-        Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-    try:
-        engine.connect().close()
-    finally:
-        engine.dispose()
+    folder = Path(engine.url.database or "").parent
+    with locked_folder(folder) if uri.startswith(SQLITE) else nullcontext():
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
+        yield
 
 
 def file_timeout() -> AbstractContextManager[None]:

@@ -1,10 +1,13 @@
-"""The folder for files that can be created again, and the folder that relative paths refer to."""
+"""The folder for files that can be created again, the folder that relative paths refer to, and a
+lock of a folder."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,6 +39,19 @@ def absolute_store(address: str) -> str:
         if path not in (address, "", ":memory:") and not path.startswith("/"):
             return f"{scheme}{os.path.normpath(os.path.join(here, path))}"
     return address if ":" in address or address == DATABRICKS else os.path.abspath(address)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Let other processes that lock the folder wait during the block; it is made if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # without file locks only one process may use the folder
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def enter_folder(paths: Iterable[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
@@ -13,7 +14,7 @@ import sqlalchemy
 
 from pipelines.recording import mlflow_run, tracking
 from pipelines.recording.artifacts import RefusedError
-from pipelines.recording.store import no_answer
+from pipelines.recording.store import connect, no_answer
 from pipelines.recording.tracking import EXPERIMENT, Run, tracked_run
 from pipelines.storage.output_folder import RUN_FILE
 
@@ -120,6 +121,19 @@ def test_the_commit_is_that_of_a_checkout_of_this_package(tmp_path, monkeypatch)
     assert tracking.commit() == git("rev-parse", "--short=12", "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert tracking.commit() == "released", "without the program git"
+
+
+def test_one_process_at_a_time_makes_the_tables_of_a_database(empty_store, tmp_path, monkeypatch):
+    def client(tracking_uri):
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+        return tracking_uri
+
+    monkeypatch.setattr("mlflow.MlflowClient", client)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db")
+    assert connect().endswith("new.db")
 
 
 def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
