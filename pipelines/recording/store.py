@@ -119,19 +119,33 @@ def connect() -> Any:
 def _probed_database(uri: str) -> Iterator[None]:
     """Open a database once and raise its error; MLflow would retry for 100 s, with warnings.
 
-    A SQLite database is opened by one process at a time in the block: two that make its tables at
-    once leave a database that MLflow never opens again.
+    A SQLite database is opened by one process at a time in the block, and a new one has its name
+    once it has its tables: if two make these at once, or one is killed, MLflow never opens it.
     """
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(uri)
-    folder = Path(engine.url.database or "").parent
-    with locked_folder(folder) if uri.startswith(SQLITE) else nullcontext():
+    file = Path(engine.url.database or "")
+    with locked_folder(file.parent) if uri.startswith(SQLITE) else nullcontext():
         try:
             engine.connect().close()
         finally:
             engine.dispose()
+        if uri.startswith(SQLITE) and file.is_file() and not file.stat().st_size:
+            _make_tables(uri, file)
         yield
+
+
+def _make_tables(uri: str, file: Path) -> None:
+    """Let MLflow make the tables of a new SQLite database, first in another file."""
+    from mlflow import MlflowClient
+
+    partial, journal = (file.with_name(f"{file.name}.partial{end}") for end in ("", "-journal"))
+    for left in (partial, journal):  # by a killed process
+        left.unlink(missing_ok=True)
+    path, *options = uri.partition("?")
+    MlflowClient(tracking_uri="".join([f"{path}.partial", *options]))
+    partial.replace(file)
 
 
 def file_timeout() -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -129,11 +130,31 @@ def test_one_process_at_a_time_makes_the_tables_of_a_database(empty_store, tmp_p
         with pytest.raises(BlockingIOError):
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(folder)
+        Path(tracking_uri.removeprefix("sqlite:///")).touch()
         return tracking_uri
 
     monkeypatch.setattr("mlflow.MlflowClient", client)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db")
     assert connect().endswith("new.db")
+
+
+def test_a_kill_while_a_database_gets_its_tables_leaves_no_broken_one(
+    empty_store, tmp_path, monkeypatch
+):
+    class Killed:
+        def __init__(self, tracking_uri):
+            path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
+            with sqlite3.connect(path) as database:
+                database.execute("CREATE TABLE _alembic_tmp_runs (a)")
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/new.db?timeout=9")
+    with monkeypatch.context() as killed:
+        killed.setattr("mlflow.MlflowClient", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            connect()
+    assert connect().get_experiment_by_name(EXPERIMENT) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
 
 
 def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
