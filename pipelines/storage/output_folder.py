@@ -59,6 +59,8 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
     besides: names of folders that may be there, whole or unfinished.
     """
     path = output_path(path)
+    if re.search("[\ud800-\udfff]", str(path)):  # no JSON file could name it
+        raise UserError(f"output {str(path)!r} has a name that is not UTF-8: give another folder")
     check_writable(path)
     files.require_empty(path, [*besides, *(f"{name}.partial" for name in besides)])
     return path

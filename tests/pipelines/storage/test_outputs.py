@@ -38,6 +38,8 @@ def test_a_new_or_empty_folder_is_free_and_any_other_is_refused(tmp_path, monkey
             require_empty(path)
     with pytest.raises(UserError, match="'/' is the root folder: give a new folder"):
         require_empty("/")
+    with pytest.raises(UserError, match=r"d\\udce9/c' has a name that is not UTF-8: give another"):
+        require_empty("d\udce9/c")
 
 
 def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
