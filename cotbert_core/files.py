@@ -49,10 +49,11 @@ def require_empty(path: Path, besides: Collection[str] = ()) -> None:
 def require_replaceable(path: Path) -> None:
     """Raise UserError unless a finished folder can take the place of `path` (absolute)."""
     require_empty(path)
-    if path.is_dir() and Path.cwd().is_relative_to(path):
+    inside = path.is_dir() and Path.cwd().is_relative_to(path)
+    if inside or os.path.ismount(path):
         raise UserError(
-            f"output {str(path)!r} holds the current folder, and the finished output takes its "
-            "place: give a new folder in it"
+            f"output {str(path)!r} {'holds the current folder' if inside else 'is a mount point'}, "
+            "and the finished output takes its place: give a new folder in it"
         )
 
 

@@ -103,6 +103,14 @@ def test_the_current_folder_is_no_output_whose_place_is_taken(tmp_path, monkeypa
     assert names(tmp_path) == sorted({"out", inside})
 
 
+def test_a_mount_point_is_no_output_whose_place_is_taken(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr("os.path.ismount", lambda path: path == tmp_path / "out")
+    for begun in (resumable_output(tmp_path / "out", RECORD), atomic_folder(tmp_path / "out")):
+        with pytest.raises(UserError, match="is a mount point, and the finished"), begun:
+            pytest.fail("the block ran")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
