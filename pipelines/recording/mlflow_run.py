@@ -141,7 +141,7 @@ class Run:
             return
         try:
             self._uploads.send(record)
-        except OSError as error:  # the queue is not writable either
+        except (OSError, ValueError) as error:  # not writable either, or a name that is not UTF-8
             say(f"warning: {self._uploads.queue.path} cannot be written ({error})")
             self.lost += 1
 

@@ -117,6 +117,13 @@ def test_what_the_disk_has_no_room_for_is_sent_at_once(fake, run, tmp_path, monk
     assert "2 records for MLflow are lost" in capsys.readouterr().err
 
 
+def test_a_name_that_is_not_utf_8_loses_its_record_alone(fake, run, tmp_path, capsys):
+    run.params({"corpus": "t\udce9xt"})
+    run.params({"a": 1})
+    assert (run.lost, fake.received) == (1, [("id", "a")])
+    assert "cannot be written ('utf-8' codec can't encode" in capsys.readouterr().err
+
+
 def test_what_waits_is_sent_first_and_in_order(fake, run, tmp_path):
     fake.down = True
     run.params({"a": 1})
