@@ -240,10 +240,10 @@ def _padded_inside(
     lengths = offsets.diff()
     if len(lengths) == 1:
         return plain_attention(module, query, key, value, None, scaling=scaling)[0], None
-    columns = torch.arange(int(lengths.max()))
+    columns = torch.arange(int(lengths.max()), device="cpu")
     seen = columns < lengths[:, None]
     places = torch.where(seen, offsets[:-1, None] + columns, 0).flatten()
-    mask = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)[:, None, None]
+    mask = torch.zeros(seen.shape, device="cpu").masked_fill_(~seen, -torch.inf)[:, None, None]
 
     def padded(packed: Tensor) -> Tensor:
         rows = packed[0].transpose(0, 1).index_select(0, places)

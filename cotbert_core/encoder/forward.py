@@ -127,7 +127,7 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
     """Return the chosen rows as a batch. width: number of tokens of the longest chosen row."""
     device = backbone.device
     lengths, ids = rows.lengths[chosen], rows.ids[chosen, :width]
-    counted = torch.arange(width).expand(len(chosen), -1)
+    counted = torch.arange(width, device="cpu").expand(len(chosen), -1)
     positions = counted if rows.positions is None else rows.positions[chosen, :width]
     positions = positions + backbone.position_start
     attended = counted < lengths[:, None]

@@ -34,10 +34,10 @@ def _position_rows(
     """
     bare = template.wrap_pads(np.zeros_like(lengths))
     width = bare.ids.shape[1]
-    after_slot = torch.arange(width) >= len(template.before)
-    shifts = torch.from_numpy(lengths)[:, None] * after_slot
+    columns = torch.arange(width, device="cpu")
+    shifts = torch.from_numpy(lengths)[:, None] * (columns >= len(template.before))
     first = -position_start if pad_positions == "released" else 0
-    return Rows(bare.ids, bare.lengths, bare.readout, first + torch.arange(width) + shifts)
+    return Rows(bare.ids, bare.lengths, bare.readout, first + columns + shifts)
 
 
 def _pad_rows(

@@ -144,6 +144,17 @@ def test_dropout_is_off_whatever_mode_the_model_was_in(open_encoder, sentences):
     assert np.array_equal(encoder.encode(sentences), first)
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"attention": "unpadded"}, {"denoise": "pad"}, {"denoise": "position"}], ids=str
+)
+def test_torchs_default_device_does_not_matter(open_encoder, sentences, more):
+    """A notebook may set it to `cuda`."""
+    encoder = open_encoder(**more)
+    expected = encoder.encode(sentences)
+    with torch.device("meta"):
+        assert np.array_equal(encoder.encode(sentences), expected)
+
+
 def test_every_public_name_is_there():
     assert set(cotbert_core.__all__) <= {*cotbert_core._HOME, "__version__"}
     assert all(getattr(cotbert_core, name) is not None for name in cotbert_core.__all__)
