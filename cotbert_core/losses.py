@@ -16,7 +16,6 @@ from torch import Tensor
 
 from cotbert_core.errors import UserError
 
-HALF_PRECISION = (torch.bfloat16, torch.float16)
 # A shorter vector has no direction: it is the rounding error of an empty sentence minus its own
 # bias (at most 1e-5 in fp32; real vectors have lengths of 1 to 5). Scaling it to unit length would
 # make its gradient 1e12.
@@ -162,6 +161,11 @@ def _contrast(
     """Return the cross-entropy of each row's positive against all positives and `others`."""
     if not temperature > 0:
         raise UserError(f"temperature is {temperature}: it divides the cosine; give a value > 0")
+    if first + len(anchor) > len(positive):
+        raise UserError(
+            f"anchor has {first + len(anchor)} rows and positive {len(positive)}: give each anchor "
+            "its positive"
+        )
     pairs = ((anchor, positive), *others)
     logits = torch.cat([cosines(rows, columns) for rows, columns in pairs], dim=1)
     if exclude is not None:
@@ -175,17 +179,21 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 
     At temperature 0.05 the logit of a bf16 cosine is wrong by up to 0.08.
     """
-    if rows.dtype in HALF_PRECISION:
-        rows, columns = rows.float(), columns.float()
+    rows, columns = _exact(rows, columns)
     with torch.autocast(rows.device.type, enabled=False):
         return _unit(rows) @ _unit(columns).T
 
 
 def paired_cosines(left: Tensor, right: Tensor) -> Tensor:
     """Return the cosines (...) of the vectors (..., D) in equal places, in fp32 or better."""
-    if left.dtype in HALF_PRECISION:
-        left, right = left.float(), right.float()
+    left, right = _exact(left, right)
     return (_unit(left) * _unit(right)).sum(dim=-1)
+
+
+def _exact(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in the more exact of their number formats, in fp32 at least."""
+    kind = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
+    return left.to(kind), right.to(kind)
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -119,6 +119,13 @@ def test_a_temperature_that_is_not_positive_is_refused(kind, temperature):
         loss(*vectors(count), temperature=temperature)
 
 
+def test_an_anchor_without_a_positive_is_refused():
+    """With negatives it would be trained towards one of those."""
+    anchor, positive, negative = vectors(3)
+    with pytest.raises(UserError, match="anchor has 6 rows and positive 4: give each anchor its"):
+        info_nce(anchor, positive[:4], negative, temperature=TEMPERATURE)
+
+
 def test_bf16_vectors_are_compared_in_fp32():
     inputs = [v.bfloat16() for v in vectors(2)]
     with torch.autocast("cpu", torch.bfloat16):
@@ -128,6 +135,9 @@ def test_bf16_vectors_are_compared_in_fp32():
     assert loss.item() == pytest.approx(exact.item(), abs=1e-5)
     paired = paired_cosines(*inputs)
     assert paired.dtype == torch.float32
+    mixed = (inputs[0].float(), inputs[1])
+    assert info_nce(*mixed, temperature=0.05).item() == pytest.approx(exact.item(), abs=1e-5)
+    assert paired_cosines(*mixed).equal(paired)
     torch.testing.assert_close(paired.double(), paired_cosines(*[v.double() for v in inputs]))
 
 
