@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
-from cotbert_core.errors import unknown
+from cotbert_core.errors import UserError, unknown
 from cotbert_core.method_settings.bases import Denoise, PadPositions
 from cotbert_core.templates.wrapping import BoundTemplate, Rows
 from cotbert_core.training.devices import to_device
@@ -114,10 +114,12 @@ def template_bias(
     """Return the template's bias for sentences of the given token counts, (len(lengths), D).
 
     mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient). batches:
-    batch_tokens and start_tokens of `encode_rows`.
+    batch_tokens and start_tokens of `encode_rows`. Raises UserError for a template without a mask.
     """
-    if mode == "none":
+    if mode == "none" or not len(lengths):
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
+    if not template.stages:
+        raise UserError("the template has no mask, at which its bias is read: give one with [MASK]")
     rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
     index = to_device(torch.from_numpy(which), encoder.device)
     return encode_rows(encoder, rows, "mask", *batches)[index]

@@ -9,6 +9,7 @@ import torch
 from cotbert_core.encoder import template_denoising
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import shared_bias_rows, template_bias
+from cotbert_core.errors import UserError
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
 from tests.core import slow_reference
@@ -46,6 +47,10 @@ def test_each_bias_is_that_of_its_length_in_any_order(backbone, bound):
     shuffled = np.random.default_rng(0).permutation(len(LENGTHS))
     assert torch.equal(template_bias(backbone, bound, LENGTHS[shuffled], "pad"), bias[shuffled])
     assert not template_bias(backbone, bound, LENGTHS, "none").any()
+    assert template_bias(backbone, bound, LENGTHS[:0], "pad").shape == (0, 32)
+    without = BoundTemplate.bind(None, backbone.tokenizer.hf)
+    with pytest.raises(UserError, match="the template has no mask"):
+        template_bias(backbone, without, LENGTHS, "pad")
 
 
 @pytest.mark.parametrize("mode", ["position", "pad"])
