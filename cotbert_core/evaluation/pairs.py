@@ -201,11 +201,17 @@ def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
 def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
     """Return the vectors of each group of sentences; each distinct sentence is encoded once.
 
-    Raises UserError for vectors that are not finite, of which no score means anything.
+    Raises UserError for vectors that are not finite, of which no score means anything, and unless
+    there is one for each sentence.
     """
     place: dict[str, int] = {}
     rows = [np.array([place.setdefault(s, len(place)) for s in group], int) for group in groups]
-    vectors = encode(list(place))
+    vectors = np.asarray(encode(list(place)))  # which may be lists or a tensor
+    if vectors.ndim != 2 or len(vectors) != len(place):
+        raise UserError(
+            f"the encoder gives an array of the shape {vectors.shape} for "
+            f"{counted(len(place), 'sentence')}: let it give a vector for each"
+        )
     if not np.isfinite(vectors).all():
         raise UserError(
             "the encoder gives vectors that are not finite, so its training has diverged: use the "

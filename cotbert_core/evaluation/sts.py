@@ -153,9 +153,9 @@ def predict_sts(
     """Return for each task the predicted and gold similarities of its subsets.
 
     The only subset of a task without subsets is `all`. Every distinct sentence of all tasks is
-    encoded once. Raises UserError for a missing task.
+    encoded once. tasks: names, or a single one. Raises UserError for a missing task.
     """
-    folder = Path(senteval_dir)
+    folder, tasks = Path(senteval_dir), [tasks] if isinstance(tasks, str) else tasks
     data = {task: STS_TASKS[task][1](folder) for task in map(task_name, tasks)}
     subsets = [pairs for task in data.values() for pairs in task.values()]
     sides = [side for pairs in subsets for side in (pairs.left, pairs.right)]

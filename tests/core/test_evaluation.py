@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from cotbert_core.errors import UserError
@@ -185,6 +186,16 @@ def test_every_distinct_sentence_is_encoded_once(senteval):
     sides = [" ".join(side.split()) for left, right, _ in pairs for side in (left, right)]
     assert len(set(sides)) < len(sides), "premise: sentences recur"
     assert sorted(seen) == sorted(set(sides))
+
+
+def test_an_encode_function_may_return_lists_or_a_tensor(senteval):
+    folder, _ = senteval
+    scores = evaluate_sts(encode, folder, ["STS-B"])
+    for made in (np.ndarray.tolist, list, torch.from_numpy):
+        assert evaluate_sts(lambda texts, made=made: made(encode(texts)), folder, "STS-B") == scores
+    for wrong in (lambda rows: np.repeat(rows, 2, axis=0), lambda rows: rows[:, 0]):
+        with pytest.raises(UserError, match="sentences: let it give a vector for each"):
+            evaluate_sts(lambda texts, wrong=wrong: wrong(encode(texts)), folder, ["STS-B"])
 
 
 def test_load_dev_reads_the_dev_file(senteval):
