@@ -19,12 +19,15 @@ def alignment(left: np.ndarray, right: np.ndarray) -> float:
 def uniformity(vectors: np.ndarray) -> float:
     """Return log mean exp(-2 |f(x) - f(y)|^2) over all pairs x != y (CoT-BERT eq. 5).
 
-    vectors: (N, D) of distinct sentences. Lower is better. Distances are computed block by block.
+    vectors: (N, D) of distinct sentences. Lower is better; NaN for fewer than two. Distances are
+    computed block by block.
     """
     from scipy.special import logsumexp  # imported here, since it takes 0.4 s
 
     unit = unit_rows(vectors)
     count = len(unit)
+    if count < 2:  # else numpy warns
+        return float("nan")
     partial = []
     for start in range(0, count, BLOCK):
         rows = unit[start : start + BLOCK]
@@ -37,11 +40,13 @@ def uniformity(vectors: np.ndarray) -> float:
 def anisotropy(vectors: np.ndarray) -> float:
     """Return |sum over i != j of cos(s_i, s_j)| / (N^2 - N) (PromptBERT eq. 1).
 
-    vectors: (N, D). The sum of all cosines is |sum of the unit vectors|^2, so no N x N matrix is
-    needed.
+    vectors: (N, D); NaN for fewer than two. The sum of all cosines is |sum of the unit vectors|^2,
+    so no N x N matrix is needed.
     """
     unit = unit_rows(vectors)
     count = len(unit)
+    if count < 2:
+        return float("nan")
     total = np.square(unit.sum(axis=0)).sum() - np.square(unit).sum()
     return float(abs(total) / (count * count - count))
 

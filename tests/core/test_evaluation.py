@@ -124,6 +124,11 @@ def test_uniformity_equals_the_double_loop(vectors, block, monkeypatch):
     assert uniformity(vectors) == pytest.approx(math.log(sum(terms) / len(terms)), abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_single_vector_has_no_geometry(vectors):
+    assert np.isnan([uniformity(vectors[:1]), anisotropy(vectors[:1])]).all()
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_anisotropy_equals_the_double_loop(vectors, sign):
     made = vectors.copy()
