@@ -52,15 +52,19 @@ def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:
     return result
 
 
-def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any]:
+def merge(
+    first: str | Path, second: str | Path, weight: float, output: str | Path
+) -> dict[str, Any]:
     """Write the model folder `output` and return the result.
 
     first, second: MODELs. weight: the second's share of each weight, 0 to 1. Raises UserError for
     encoders that do not fit together, before anything is written.
     """
-    options, output = MergeOptions(first, second, weight), require_empty(output)
-    encoders = [SentenceEncoder.from_pretrained(fetch_model(name)) for name in (first, second)]
-    backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, weight)
+    options = MergeOptions(str(first), str(second), float(weight))  # weight may be numpy's
+    output = require_empty(Path(output))
+    names = options.first, options.second
+    encoders = [SentenceEncoder.from_pretrained(fetch_model(name)) for name in names]
+    backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, options.weight)
     merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
     data = data_of(Path(locate_encoder(encoders[1].backbone.name)))
     metadata = TrainingMetadata(data, made=_made(options))

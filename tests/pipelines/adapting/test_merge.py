@@ -85,7 +85,8 @@ def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained,
     merge(bert_folder, trained, 0.5, tmp_path / "m")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert merge(str(tmp_path / "m"), trained, 0.5, tmp_path / "again")["dimension"] == 32
+        result = merge(tmp_path / "m", trained, np.float32(0.5), tmp_path / "again")
+    assert (result["first"], result["weight"]) == (str(tmp_path / "m"), 0.5)
     assert "warning" not in capsys.readouterr().err
 
 
