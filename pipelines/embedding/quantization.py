@@ -197,9 +197,11 @@ def read_embeddings(folder: Path | str) -> tuple[np.ndarray, np.ndarray]:
     scale = read_json(folder / MANIFEST_FILE).get("scale")
     columns = [ID_COLUMN, VECTOR_COLUMN, *([SCALE_COLUMN] if scale == EACH_ROW else [])]
     tables = [pq.ParquetFile(part).read(columns=columns) for part in part_files(folder)]
-    table = pa.concat_tables(tables).combine_chunks()
-    vectors = table[VECTOR_COLUMN].combine_chunks()
-    values = np.asarray(vectors.flatten()).reshape(len(table), -1)
+    table = pa.concat_tables(tables)
+    # Copies that the caller may change, unlike arrays in Arrow's memory.
+    ids = np.concatenate(table[ID_COLUMN].chunks)
+    vectors = np.concatenate([chunk.flatten() for chunk in table[VECTOR_COLUMN].chunks])
+    values = vectors.reshape(len(table), -1)
     if scale == EACH_ROW:
         scale = np.asarray(table[SCALE_COLUMN])[:, None]
-    return np.asarray(table[ID_COLUMN]), values if scale is None else values * np.float32(scale)
+    return ids, values if scale is None else values * np.float32(scale)

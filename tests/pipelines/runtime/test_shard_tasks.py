@@ -64,6 +64,8 @@ def test_prepare_and_embed_of_three_sentences_start_no_ray(tmp_path, bert_folder
     ids, vectors = read_embeddings(tmp_path / "vectors")
     expected = SentenceEncoder.from_pretrained(bert_folder).encode(TEXTS, precision="fp32")
     np.testing.assert_allclose(vectors, expected[ids], atol=1e-6)
+    assert vectors.flags.writeable
+    assert ids.flags.writeable
     with pytest.raises(RayStartedError):
         embed(EmbedOptions(bert_folder, (str(text),), workers=1), tmp_path / "by-a-worker")
     text.write_bytes(b"\n" * (prepare_job.FEW_BYTES + 1))
