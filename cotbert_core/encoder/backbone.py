@@ -7,6 +7,7 @@ pooler is kept, because saved folders contain it, but it is never trained.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -31,6 +32,9 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
 
 PLAIN_TOKENIZER = "plain_tokenizer"
+# transformers replaces its module while it is imported: a thread that waits for the import of
+# another one gets the module without any classes.
+_IMPORTING = Lock()
 # The families of encoders (`model_type` of transformers) whose vectors are tested. Others cannot be
 # run here or would give wrong vectors: those of ConvBERT, MobileBERT, Nystromformer, YOSO and FNet
 # depend on the padding, and XLM and FlauBERT count positions from 0 although they have padding_idx.
@@ -121,7 +125,8 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     it has a folder of its own. Raises UserError if there is none, or none with words, or if it
     keeps capital letters although the folder's Transformer module is to lower-case texts.
     """
-    from transformers import AutoTokenizer
+    with _IMPORTING:
+        from transformers import AutoTokenizer
 
     plain = saved_part(name, PLAIN_TOKENIZER)
     if plain.is_dir():
@@ -159,7 +164,8 @@ def load_backbone(
     attention: see cotbert_core.encoder.attention. Raises UserError for a name that cannot be
     loaded, and for an encoder of another family than the SUPPORTED ones.
     """
-    from transformers import AutoConfig, AutoModel
+    with _IMPORTING:
+        from transformers import AutoConfig, AutoModel
 
     keep_threads_started()
     config = open_pretrained(AutoConfig, name)

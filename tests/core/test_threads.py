@@ -80,6 +80,18 @@ def test_several_threads_may_encode_at_once(two_threads, bert_folder):
     assert torch.get_num_threads() == 2
 
 
+def test_several_threads_may_open_the_first_encoder(bert_folder):
+    """All of them import transformers."""
+    opening = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from cotbert_core import SentenceEncoder
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(SentenceEncoder.from_pretrained, sys.argv[1:] * 2))
+"""
+    subprocess.run([sys.executable, "-c", opening, bert_folder], check=True)
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
