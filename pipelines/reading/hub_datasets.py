@@ -54,8 +54,15 @@ def absolute(item: str) -> str:
     return PREFIX + ":".join([str(Path(name).absolute()), *more]) if is_folder else item
 
 
-@lru_cache(maxsize=4)  # a worker reads many shards of a data set
 def _open(item: str) -> Any:
+    """Return a data set as it is on the disk now: a program may save another one in its folder."""
+    folder = Path(parse(item)[0])
+    states = [*folder.glob("state.json"), *sorted(folder.glob("*/state.json"))]
+    return _opened(item, tuple(state.stat().st_mtime_ns for state in states))
+
+
+@lru_cache(maxsize=4)  # a worker reads many shards of a data set
+def _opened(item: str, times: tuple[int, ...]) -> Any:
     try:
         import datasets
     except ImportError:

@@ -25,7 +25,6 @@ def saved(tmp_path, monkeypatch):
     train = datasets.Dataset.from_dict(ROWS)
     test = datasets.Dataset.from_dict({"text": ["test"], "id": [1]})
     datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "set")
-    hub_datasets._open.cache_clear()
     return f"hf:{tmp_path / 'set'}"
 
 
@@ -49,12 +48,18 @@ def test_a_single_data_set_has_no_splits(tmp_path):
     assert len(read_all(f"hf:{tmp_path / 'own'}:test").texts) == 3
 
 
+def test_a_data_set_that_is_saved_again_is_read_again(tmp_path):
+    for texts in (["one"], ["two", "three"]):
+        datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "set")
+        assert read_all(f"hf:{tmp_path / 'set'}").texts == texts
+
+
 def test_a_relative_folder_is_the_callers(saved, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = plan(["hf:set:test", f"{saved}:test"])
     assert made.files == [f"{saved}:test"]
     monkeypatch.chdir("/")  # workers run in another folder
-    hub_datasets._open.cache_clear()
+    hub_datasets._opened.cache_clear()
     assert [piece.texts for piece in read(made.shards[0], made)] == [["test"]]
 
 
@@ -95,7 +100,7 @@ def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
         raise ConnectionError("Couldn't reach 'no/such' on the Hub\nand more")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    hub_datasets._open.cache_clear()
+    hub_datasets._opened.cache_clear()
     with pytest.raises(UserError, match=(
         r"^input 'hf:no/such' cannot be loaded \(Couldn't reach 'no/such' on the Hub\): check its"
     )):  # fmt: skip
@@ -104,6 +109,6 @@ def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
 
 def test_the_extra_is_named_where_it_is_absent(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    hub_datasets._open.cache_clear()
+    hub_datasets._opened.cache_clear()
     with pytest.raises(UserError, match=r"needs datasets: install with pip install 'datasets<"):
         plan(["hf:imdb"])
