@@ -28,10 +28,12 @@ def uniformity(vectors: np.ndarray) -> float:
     count = len(unit)
     if count < 2:  # else numpy warns
         return float("nan")
+    squares = np.square(unit).sum(axis=1)  # 1, or 0 for a zero vector
     partial = []
     for start in range(0, count, BLOCK):
         rows = unit[start : start + BLOCK]
-        exponents = -2.0 * (2.0 - 2.0 * (rows @ unit[start:].T))
+        both = squares[start : start + BLOCK, None] + squares[start:]
+        exponents = -2.0 * (both - 2.0 * (rows @ unit[start:].T))
         above = np.arange(exponents.shape[1]) > np.arange(len(rows))[:, None]
         partial.append(logsumexp(exponents, b=above))
     return float(logsumexp(partial) - np.log(count * (count - 1) / 2))

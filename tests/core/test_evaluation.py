@@ -129,6 +129,10 @@ def test_a_single_vector_has_no_geometry(vectors):
     assert np.isnan([uniformity(vectors[:1]), anisotropy(vectors[:1])]).all()
 
 
+def test_vectors_that_are_all_zero_are_not_apart():
+    assert uniformity(np.zeros((3, 4))) == alignment(np.zeros((3, 4)), np.zeros((3, 4))) == 0
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_anisotropy_equals_the_double_loop(vectors, sign):
     made = vectors.copy()
