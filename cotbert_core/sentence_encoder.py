@@ -155,7 +155,7 @@ class SentenceEncoder:
         batch_tokens: maximum number of padded tokens in one forward pass (None: the device's
         default). normalize: scale vectors to unit length (None: as stored in the folder). dtype:
         number format of the result. precision: number format of matrix products; auto: bf16 if the
-        device computes it faster, else fp32.
+        device computes it faster, else fp32. The encoder's model is in eval mode afterwards.
         """
         ids = self.tokenize(sentences, self.max_length)
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
