@@ -164,6 +164,8 @@ def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
     Of several names of a file, by a link to its folder, `..` or file://, the first is taken. Raises
     UserError for an input that does not exist or is of no known format.
     """
+    if isinstance(inputs, str):  # a loop over "/a.txt" would read the whole disk
+        raise UserError(f"inputs is one string, {inputs!r}: put it in a list")
     files: set[str] = set()
     ignored: set[str] = set()
     for item in inputs:

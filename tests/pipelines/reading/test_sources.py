@@ -60,6 +60,12 @@ def test_an_empty_input_is_not_the_current_folder(tmp_path, monkeypatch):
         plan(["a.txt", ""])
 
 
+def test_a_string_is_no_list_of_inputs(tmp_path):
+    """A loop over its characters would read the folder `/`."""
+    with pytest.raises(UserError, match=r"inputs is one string, '/.*a\.txt': put it in a list"):
+        plan(str(tmp_path / "a.txt"))
+
+
 def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "gone")
     os.mkfifo(tmp_path / "pipe.txt")
