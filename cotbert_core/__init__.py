@@ -22,9 +22,12 @@ _HOME = {
     "Template": "cotbert_core.templates.template_texts",
     "UserError": "cotbert_core.errors",
 }
+_MODULES = ("denoising", "evaluation", "losses")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"cotbert_core.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'cotbert_core' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

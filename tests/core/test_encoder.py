@@ -155,11 +155,14 @@ def test_torchs_default_device_does_not_matter(open_encoder, sentences, more):
         assert np.array_equal(encoder.encode(sentences), expected)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_is_there(monkeypatch):
     assert set(cotbert_core.__all__) <= {*cotbert_core._HOME, "__version__"}
     assert all(getattr(cotbert_core, name) is not None for name in cotbert_core.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Encoder'"):
         _ = cotbert_core.Encoder
+    for name in ("denoising", "evaluation", "losses"):
+        monkeypatch.delattr(cotbert_core, name, raising=False)  # as before its first import
+        assert getattr(cotbert_core, name).__name__ == f"cotbert_core.{name}"
 
 
 def test_what_is_wrong_is_reported(bert_folder):
