@@ -23,10 +23,14 @@ HEADER = ("seed", "dev before", "dev after", "best step", "steps", "loss", "fold
 def mean_sentence(result: Mapping[str, Any]) -> str:
     """Return a sentence with the difference of the seeds' mean to the baseline."""
     metric, seeds = metric_in(result), len(result["seeds"])
-    mean = {**result, metric.name: result[f"{metric.name}_mean"]}
-    if None not in (untrained := [run[metric.before] for run in result["runs"]]):
-        mean[metric.before] = fmean(untrained)
-    return baseline_sentence(mean, f"the mean of {counted(seeds, 'seed')}")
+    mean = {metric.name: result[f"{metric.name}_mean"], metric.before: _before(result)}
+    return baseline_sentence({**result, **mean}, f"the mean of {counted(seeds, 'seed')}")
+
+
+def _before(result: Mapping[str, Any]) -> float | None:
+    """Return the mean dev score before training, in which a new head differs from seed to seed."""
+    scores = [run[metric_in(result).before] for run in result["runs"]]
+    return None if None in scores else fmean(scores)
 
 
 def write_seeds_report(path: Path, result: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -75,14 +79,9 @@ def _points(result: Mapping[str, Any]) -> str:
     """Return a plot with a point for each seed, and one for the untouched encoder."""
     metric = metric_in(result)
     scores = [run[metric.name] for run in result["runs"]]
-    untouched, before = result[metric.baseline], result["runs"][0][metric.before]
+    method, untouched = result["method"], result[metric.baseline]
     rows = [
-        {
-            "entry": result["method"],
-            "method": result["method"],
-            "dev_before": before,
-            "dev": scores,
-        },
+        {"entry": method, "method": method, "dev_before": _before(result), "dev": scores},
         {"entry": f"untouched: {result[BASELINE]}", "method": NOT_TRAINED, "dev_before": untouched},
     ]
     return dots(rows, metric)
