@@ -77,7 +77,7 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
 
 def _chosen(dev: DevSets) -> str:
     wording = _WORDS.get(dev_metric(dev))
-    return dev_name(dev) if wording is None else f"{dev_name(dev)}, {wording}"
+    return dev_name(dev) if wording is None else f"{dev_name(dev)}, dev, {wording}"
 
 
 def _made(best_step: int, log: MetricsLog) -> dict[str, str]:

@@ -86,7 +86,7 @@ def test_a_result_and_a_card_show_them_and_the_graded_pairs(dev):
         "dev_spearman_before.pairs.tsv": 73.0,
     }
     chosen, beside = training_metadata._dev_scores(dev, log, 15)
-    name = "labelled texts, % of the texts whose nearest one has the same label (the step was"
+    name = "labelled texts, dev, % of the texts whose nearest one has the same label (the step"
     assert chosen.name.startswith(name)
     assert (chosen.before, chosen.after) == (40.0, 50.0)
     assert (beside.before, beside.after) == (73.0, 71.0)

@@ -269,5 +269,5 @@ def test_the_command_chooses_by_them(run, own_store):
     assert f"scores {result['dev_found_first']:.2f} % on dev (own documents): " in shown.out
     assert "dev queries found first in %" in (output / "report.html").read_text()
     card = (output / "model" / "README.md").read_text()
-    assert "own documents, % of the queries that find their document first (the step was" in card
+    assert "own documents, dev, % of the queries that find their document first (the step" in card
     assert "graded pairs, unless the name says otherwise." in card
