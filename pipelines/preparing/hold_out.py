@@ -110,7 +110,8 @@ def _found(options: PrepareOptions, possible: int, many: int) -> str:
 
 def _too_many(options: PrepareOptions, found: str, most: int) -> str:
     if not options.hold_out_fewer:
-        use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
+        scored = most >= LEAST_HELD_OUT
+        use = f"hold out at most a tenth, {most:,}" if scored else "give more text"
         return f"hold_out is {options.hold_out:,} and {found}: {use}"
     other = (
         "make more of them: --documents paragraph (of txt, md and rst files), or --documents none "
