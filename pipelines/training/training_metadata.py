@@ -44,9 +44,10 @@ def training_metadata(
 
 def _data(corpus: Corpus) -> dict[str, Any]:
     inputs = corpus.manifest.get("source", {}).get("inputs", [])
+    packed = corpus.manifest.get("packed", {})  # whose rows hold several sentences
     return {
         "source": ", ".join(code(published(name)) for name in inputs) or "not recorded",
-        "sentences": f"{len(corpus):,}",
+        "sentences": f"{packed.get('sentences', len(corpus)):,}",
         "companions": plain(", ".join(corpus.columns)) or "none",
         "digest of the corpus": f"`{corpus.digest}`",
     }

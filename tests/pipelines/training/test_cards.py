@@ -53,6 +53,9 @@ def test_facts_of_a_run(tmp_path):
     assert corpus.digest in facts.data["digest of the corpus"]
     assert facts.made["steps"].startswith("2 of 4")
     assert set(facts.made) == {"date", "code", "versions", "steps"}
+    packed = Corpus(tmp_path, {**corpus.manifest, "rows": 123, "packed": {"sentences": 4567}})
+    facts = training_metadata(packed, {"a": None}, MetricsLog(rows, 4), 2, untouched)
+    assert facts.data["sentences"] == "4,567"
 
 
 def test_the_model_of_a_run_names_a_teacher_without_this_machine_s_paths(
