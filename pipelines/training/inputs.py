@@ -53,9 +53,10 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     rows = training_rows(settings, corpus)
     if settings.batch_size > rows:
         which = " with another one in their document" if settings.method.from_documents else ""
+        what = "packed row" if "packed" in corpus.manifest else "sentence"
         raise UserError(
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
-            f"{counted(rows, 'sentence')}{which}: give a smaller batch_size or more sentences"
+            f"{counted(rows, what)}{which}: give a smaller batch_size or more sentences"
         )
     check_capacity(settings)
     check_warmup(settings, total_steps(rows, settings))

@@ -182,7 +182,7 @@ def test_a_pretraining_that_is_refused_leaves_nothing(tmp_path, options, without
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(80)))
     monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
-    with pytest.raises(UserError, match=r"batch_size is 64 and the corpus '.*packed' has \d+ sent"):
+    with pytest.raises(UserError, match=r"batch_size is 64 and the corpus '.*packed' has \d+ pack"):
         job.adapt(replace(options, pretrain=3), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
