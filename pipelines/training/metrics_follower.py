@@ -34,7 +34,7 @@ class MetricsFollower:
     """Report each row of the metrics file in `folder` once.
 
     total: number of steps of the run. on_check: called with step and score of every dev check after
-    the first step.
+    the first step. unit: of what a batch holds.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class MetricsFollower:
         batch_size: int,
         total: int,
         on_check: Callable[[int, float], None] | None = None,
+        unit: str = "sentences",
     ) -> None:
         self._run, self._batch_size, self._total = run, batch_size, total
-        self._on_check = on_check
+        self._on_check, self._unit = on_check, unit
         self._lines = AppendedRows(folder / METRICS_FILE)
         self._reported = folder / REPORTED_FILE
         self._remembered: dict[int, Row] = {}
@@ -104,7 +105,7 @@ class MetricsFollower:
             return
         self._seconds.append(row["step_seconds"])
         rate = sentence_rate(self._seconds, self._batch_size)
-        self._progress.show(step, f"loss {row[LOSS]:.4f}  {rate:,.0f} sentences/s")
+        self._progress.show(step, f"loss {row[LOSS]:.4f}  {rate:,.0f} {self._unit}/s")
 
 
 class AppendedRows:

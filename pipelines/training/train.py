@@ -170,7 +170,8 @@ def _run(
     own, known = {encoder: settings.precision}, {encoder: training.options.baseline}
     baseline = baselines(output, own, training.dev, run, known)[encoder]
     steps = training_steps(settings, training.corpus)
-    follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
+    unit = "rows" if settings.method.name == "mlm" else "sentences"
+    follower = MetricsFollower(run, output, settings.batch_size, steps, on_check, unit)
     say(f"starting {counted(settings.workers, 'worker')}")
     with polled(follower.poll), message_queue(_say_warnings) as messages:
         fit(training, messages, process)

@@ -34,8 +34,8 @@ def sent():
 def follow(tmp_path, sent):
     """A new follower of tmp_path, as each driver makes one."""
 
-    def follower(on_check=None):
-        return MetricsFollower(sent, tmp_path, batch_size=8, total=100, on_check=on_check)
+    def follower(**options):
+        return MetricsFollower(sent, tmp_path, batch_size=8, total=100, **options)
 
     return follower
 
@@ -57,7 +57,7 @@ def add(tmp_path):
 
 def test_rows_are_sent_shown_and_passed_on_when_they_come(follow, sent, add, capsys):
     checks = []
-    follower = follow(on_check=lambda *given: checks.append(given))
+    follower = follow(on_check=lambda *given: checks.append(given), unit="rows")
     follower.poll()
     assert sent.rows == []
     add('{"step": 0, "dev_spearman": 30.0, "check_seconds": 1.0}\n', line(1, 0.75))
@@ -71,7 +71,7 @@ def test_rows_are_sent_shown_and_passed_on_when_they_come(follow, sent, add, cap
     follower.poll()
     shown = capsys.readouterr().err
     assert "step 0/100  dev Spearman 30.00" in shown
-    assert "step 100/100  loss 0.2500  4 sentences/s" in shown
+    assert "step 100/100  loss 0.2500  4 rows/s" in shown
     assert checks == [(100, 31.5)], "not that of step 0"
 
 
