@@ -95,8 +95,9 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         *changed_section(outcome.adapted),
         ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),
     ]
+    what = "tried on" if outcome.adapted["chosen"] == UNTOUCHED else "adapted to"
     note = (
-        f"{outcome.adapted['encoder']}, adapted to {documents['documents']:,} docstrings of "
+        f"{outcome.adapted['encoder']}, {what} {documents['documents']:,} docstrings of "
         f"installed packages in {clock(seconds)}. The first sentence of five words or more of "
         f"each of {documents['held_out']:,} held-out docstrings is searched among the rest of all "
         "of them; half of these queries chose the encoder, the other half gave these scores. The "

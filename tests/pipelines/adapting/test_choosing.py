@@ -20,6 +20,7 @@ from pipelines.adapting.outcome import (
     trial_rows,
     trials_header,
 )
+from pipelines.adapting.quickstart_page import QuickstartOutcome, write_report
 from pipelines.adapting.report import next_commands, summary
 from pipelines.adapting.sentences import sentences
 from pipelines.cleaning.options import CleanOptions
@@ -384,3 +385,15 @@ def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
     names, *_ = zip(*(rows := trial_rows(result())), strict=True)
     assert names == (UNTOUCHED, "denosent-rest", "simcse", "cot-bert-rest", "merged")
     assert rows[3][1:] == ("", "60", "90", "failed")
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    ("chosen", "what"), [(UNTOUCHED, "tried on"), ("denosent-rest", "adapted to")]
+)
+def test_the_quickstart_s_page_says_whether_the_encoder_was_adapted(tmp_path, chosen, what):
+    made = result(chosen) | {"changed_queries": None}
+    made["table"] = {"held-out": made["table"]["held-out"]}
+    write_report(tmp_path, QuickstartOutcome(made, []), 60.0)
+    page = (tmp_path / "report.html").read_text()
+    assert f"all-MiniLM-L6-v2, {what} 200 docstrings of installed packages in 1:00." in page
