@@ -154,7 +154,7 @@ def _check_loss(facts: Mapping[str, Any], most: float) -> None:
     """Raise LossError if a score fell by more than `most` points, or vectors differ too much."""
     if not facts["cosine_mean"] >= LEAST_MEAN_COSINE:
         raise LossError(
-            f"the vectors in int8 have a mean cosine of {facts['cosine_mean']:.2f} to those in "
+            f"the vectors in int8 have a mean cosine of {facts['cosine_mean']:.3f} to those in "
             f"fp32, and at least {LEAST_MEAN_COSINE} is needed: nothing was written; this encoder "
             "cannot be quantized"
         )
@@ -188,8 +188,8 @@ def _write_card(folder: Path, facts: Mapping[str, Any]) -> None:
 def _sentences(facts: Mapping[str, Any]) -> list[str]:
     """Return sentences on the graph's speed and on each score, for the terminal and the card."""
     fast, torch = facts["sentences_per_second"], facts["sentences_per_second_torch"]
-    ratio = facts["speedup"]
-    how = f"{ratio:.1f} times as fast as torch" if ratio > 1 else "no faster than torch"
+    ratio = round(facts["speedup"], 1)
+    how = f"{ratio} times as fast as torch" if ratio > 1 else "no faster than torch"
     gain = f"int8 is {how} on this machine ({fast:,.0f} against {torch:,.0f} sentences/s)."
     entries = headlines(facts["differences"])
     return [gain, *(_change(name, of, entry, facts["scores"]) for name, of, entry in entries)]

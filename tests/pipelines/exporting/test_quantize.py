@@ -170,6 +170,8 @@ def test_a_score_that_falls_is_a_loss_also_in_an_average():
     for after, name in ((79.4, "STS-B from 80.00 to 79.40"), (np.nan, "STS-B from 80.00 to nan")):
         with pytest.raises(job.LossError, match=f"int8 changes {name}"):
             job._check_loss(facts(after, 70.0, 50.0), 0.5)
+    with pytest.raises(job.LossError, match=r"cosine of 0\.949 to .* least 0\.95"):
+        job._check_loss({"cosine_mean": 0.949}, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,15 @@ def test_a_change_of_too_few_texts_for_an_interval_may_be_chance(after, low, hig
     said = job._change("same-label", "texts", {"low": low, "high": high}, scores)
     assert said.startswith(f"Texts: 80.00 before, {after:.2f} in int8")
     assert said.endswith(", which may be chance.") == chance
+
+
+@pytest.mark.parametrize(
+    ("torch_rate", "words"), [(96.0, "no faster than"), (83.0, "1.2 times as fast as")]
+)
+def test_a_speed_that_rounds_to_that_of_torch_is_no_gain(torch_rate, words):
+    rates = {"sentences_per_second": 100.0, "sentences_per_second_torch": torch_rate}
+    (said,) = job._sentences({**rates, "speedup": 100.0 / torch_rate, "differences": {}})
+    assert said.startswith(f"int8 is {words} torch on this machine (100 against")
 
 
 def test_queries_are_scored_by_their_template(bert_folder):
