@@ -35,7 +35,8 @@ def write_training_report(
     settings: TrainSettings,
 ) -> None:
     """Write the report of one training run."""
-    shown = [(key, rounded(v) if isinstance(v, float) else v) for key, v in result.items()]
+    known = {key: value for key, value in result.items() if value is not None}
+    shown = [(key, rounded(v) if isinstance(v, float) else v) for key, v in known.items()]
     curves = training_curves(rows, baseline_line(result)) + paragraphs([LOSS_NOTE], "note")
     sections = [
         ("Result", against_baseline(baseline_sentence(result)) + table(("", ""), shown, "text")),

@@ -218,7 +218,7 @@ def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warn
     tmp_path, score
 ):
     rows = {0: {"dev_spearman": 20.0}, 1: {"loss": 2.0}, 2: {"loss": 1.0, "dev_spearman": score}}
-    result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0}
+    result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0, "mlflow_run_id": None}
     write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
     page = (tmp_path / "report.html").read_text()
     assert re.search(r"<text[^>]*>untouched: its own mean pooling 73\.90</text>", page)
@@ -227,3 +227,4 @@ def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warn
     assert "<td>baseline_spearman</td><td>73.9</td>" in page
     assert "<td>dev</td><td>built-in pairs</td>" in page
     assert "sts-b" not in page
+    assert "mlflow_run_id" not in page, "as in the terminal, it has no value"
