@@ -7,6 +7,7 @@ card has no paths of the machine, because cards are published.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -223,7 +224,11 @@ def _scores(scores: Sequence[Score]) -> str:
 
 
 def _score_line(score: Score) -> str:
-    cells = ("" if value is None else f"{value:.2f}" for value in (score.before, score.after))
+    # The correlation of equal cosines is NaN.
+    cells = (
+        "" if value is None else "undefined" if math.isnan(value) else f"{value:.2f}"
+        for value in (score.before, score.after)
+    )
     return f"| {plain(score.name)} | {' | '.join(cells)} |"
 
 

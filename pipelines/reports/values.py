@@ -28,7 +28,10 @@ def as_typed(value: Any, digits: int | None = None) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a number with four digits or all before the point, and no power of ten above 1."""
+    """Return a number with four digits or all before the point, and no power of ten above 1;
+    UNDEFINED for NaN."""
+    if math.isnan(value):
+        return UNDEFINED
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

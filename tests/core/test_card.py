@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -155,8 +156,9 @@ def test_scores_can_come_later(bert_folder, tmp_path):
     SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", FACTS)
     add_scores(tmp_path / "saved", [Score("test", None, 70.126), Score("other", 1.0, 2.0)])
     add_scores(tmp_path / "saved", [Score("untouched", 3.0, None)])
+    add_scores(tmp_path / "saved", [Score("equal cosines", 3.0, math.nan)])
     _, body = front_matter(tmp_path / "saved")
-    assert "| untouched | 3.00 |  |" in body
+    assert "| untouched | 3.00 |  |\n| equal cosines | 3.00 | undefined |" in body
     table = [line for line in body.splitlines() if re.search(r"\| \d+\.\d\d \|$", line)]
     assert table == [
         "| STS-B dev | 30.50 | 81.40 |",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_values_are_spelled_as_on_the_command_line():
     ]
     assert [as_typed(value) for value, _ in typed] == [text for _, text in typed]
     numbers = {14200.5: "14,200", 9999.6: "10,000", 12.3456: "12.35", 2e-5: "2e-05"}
+    numbers[math.nan] = "undefined"
     assert {value: rounded(value) for value in numbers} == numbers
     assert as_typed(0.123456789, 4) == "0.1235", "few digits only where they are asked for"
     assert as_typed(3.21987e-05, 4) == "3.22e-5"
