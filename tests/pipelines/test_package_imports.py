@@ -165,6 +165,7 @@ def test_a_cluster_knows_commands_and_no_mathematics():
     assert {n for n in names if of("ray", n) and n.islower()} - {"ray"} == {"ray.job_submission"}
     assert {n for n in names & set(modules()) if of("cotbert_core", n)} - {"cotbert_core"} == {
         *("cotbert_core.errors", "cotbert_core.files", "cotbert_core.messages.redaction"),
+        "cotbert_core.training.devices",
     }
 
 
