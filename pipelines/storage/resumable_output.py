@@ -39,6 +39,8 @@ from pipelines.storage.output_folder import (
 )
 
 RECORD_FILE = "record.json"
+# Ends the name of a folder of work that is being deleted.
+DELETED = ".deleted"
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def resumable_output(
             is_mistake = isinstance(error, UserError) and not isinstance(error, ReadError)
             if not _holds_work(partial) or (is_mistake and not paid):
                 keep_deleted(error, partial)
-                shutil.rmtree(partial, ignore_errors=True)
+                with suppress(OSError):
+                    _delete(partial)
             elif isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(CONTINUE) from None
             raise
@@ -127,6 +130,9 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> tuple[str, .
             f"{str(partial)!r} was not written by {record['job']}, which needs a folder of this "
             "name: move it, or give another output"
         )
+    runs = [earlier_run(file.parent) for file in partial.glob(f"*/scratch/{RUN_FILE}")]
+    for left in partial.glob(f"*{DELETED}"):
+        shutil.rmtree(left)
     if _holds_work(partial):
         changed = changed_in_words(partial / RECORD_FILE, record)
         if paid:
@@ -136,9 +142,18 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> tuple[str, .
                 "folder if its work is not needed"
             )
         say(f"discarding {partial}, the work of an unfinished job with other {changed}")
-    runs = [earlier_run(file.parent) for file in partial.glob(f"*/scratch/{RUN_FILE}")]
-    shutil.rmtree(partial)
+    _delete(partial)
     return tuple(filter(None, runs))
+
+
+def _delete(partial: Path) -> None:
+    """Delete the folder of an unfinished job, its record last.
+
+    The work is renamed first: the job that it belongs to would continue what a kill leaves of it.
+    """
+    for home in [path for path in partial.iterdir() if path.is_dir()]:
+        shutil.rmtree(home.rename(home.with_name(home.name + DELETED)))
+    shutil.rmtree(partial)
 
 
 def _holds_work(folder: Path) -> bool:

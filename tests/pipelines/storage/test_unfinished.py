@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -90,6 +91,31 @@ def test_what_another_job_left_is_discarded(tmp_path, capsys, record, message):
         assert names(work.output) == names(work.scratch) == []
         assert work.discarded == ("its run",)
     assert capsys.readouterr().err == f"discarding {out}.partial, the work of {message}\n"
+
+
+@pytest.mark.parametrize("first", ["output/a", "scratch/a", "record.json"])
+def test_work_whose_deletion_was_interrupted_is_not_continued(tmp_path, monkeypatch, capsys, first):
+    out, other = tmp_path / "out", {"job": "other"}
+    interrupted(out, RECORD)
+
+    def killed(folder, ignore_errors=False):
+        for file in folder.rglob("*"):
+            if file.match(first):
+                file.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        with resumable_output(out, other):
+            pytest.fail("the block ran")
+    capsys.readouterr()
+    for record in (RECORD, other):
+        with resumable_output(out, record) as work:
+            assert not work.before
+            assert names(work.output) == names(work.scratch) == []
+        out.rmdir()
+    assert names(tmp_path) == []
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("inside", ["out", "out/deep"])
