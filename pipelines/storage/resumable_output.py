@@ -96,7 +96,8 @@ def resumable_output(
         if output.exists():
             output.rmdir()
         work.output.rename(output)
-        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):
+            _delete(partial)
 
 
 def remove_leftover(output: Path) -> None:

@@ -104,9 +104,9 @@ def test_work_whose_deletion_was_interrupted_is_not_continued(tmp_path, monkeypa
                 file.unlink()
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
-        with resumable_output(out, other):
+        with pytest.raises(KeyboardInterrupt), resumable_output(out, other):
             pytest.fail("the block ran")
     capsys.readouterr()
     for record in (RECORD, other):
