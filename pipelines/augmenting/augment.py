@@ -34,7 +34,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
-from pipelines.storage.output_folder import require_empty
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 AUGMENTED = "augmented"
@@ -59,6 +59,8 @@ def augment(options: AugmentOptions, output: Path) -> dict[str, Any]:
         on_all_nodes(output, inputs) if job.folders else nullcontext(),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
+        if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
+            return dict(read_json(work.output / RESULT_FILE))
         if work.before:
             say(f"continuing with the rewrites in {work.output.parent.parent}")
         # MLflow refuses to change a param, and the corpus of a continued job may have been moved.

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -293,6 +294,25 @@ def test_a_part_that_is_finished_is_not_written_again(unrecorded, corpus, tmp_pa
         assert main(command(corpus, server.url)) == 0
     assert [name[-9:] for name in written] == ["0.parquet", "1.parquet", "1.parquet"]
     assert sorted(server.asked) == sorted(FLAT)
+
+
+def test_a_job_that_was_killed_before_its_folder_got_its_name_is_finished(
+    unrecorded, corpus, tmp_path, monkeypatch
+):
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.name == "output":
+            raise RuntimeError("killed")
+        return rename(path, target)
+
+    with ChatServer(reply) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", killed)
+            assert main(command(corpus, server.url)) == 1
+        assert main(command(corpus, server.url)) == 0
+    assert sorted(server.asked) == sorted(FLAT)
+    assert rows(tmp_path / "out")["text"].to_pylist() == FLAT
 
 
 @pytest.mark.parametrize(
