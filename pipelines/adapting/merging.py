@@ -38,6 +38,7 @@ def average(encoder: str, model: Path, merged: Path) -> None:
     """
     done = merged / RESULT_FILE
     if not done.is_file() or read_json(done)["second"] != str(model):
+        done.unlink(missing_ok=True)  # first: what a kill leaves of the folder is not done
         shutil.rmtree(merged, ignore_errors=True)
         merge(encoder, str(model), TRAINED_WEIGHT, merged)
 

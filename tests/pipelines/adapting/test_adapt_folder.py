@@ -268,6 +268,14 @@ def test_another_best_candidate_is_averaged_anew(tmp_path, monkeypatch):
         merging.average("base", tmp_path / name, tmp_path / "merged")
     assert made == [str(tmp_path / "simcse"), str(tmp_path / "denosent-rest")]
 
+    def killed(folder, ignore_errors):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        merging.average("base", tmp_path / "simcse", tmp_path / "merged")
+    assert not (tmp_path / "merged" / "result.json").exists()
+
 
 def test_pretraining_has_the_batches_of_the_candidates(tmp_path, options, monkeypatch):
     monkeypatch.setattr(job, "pretrain", lambda settings, *_, **__: seen.append(settings))
