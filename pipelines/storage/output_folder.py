@@ -71,14 +71,16 @@ def require_new_file(path: Path) -> Path:
     path = files.absolute_path(path)
     if path.is_dir():
         raise UserError(f"output {str(path)!r} is a folder: give a file")
-    check_writable(path)
+    check_writable(path, as_folder=False)
     if path.exists():
         raise UserError(f"output {str(path)!r} already exists: give a new file")
     return path
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, as_folder: bool = True) -> None:
     """Raise UserError if `path` (absolute) cannot be created, or written to if it is a folder.
+
+    as_folder: whether the output is one; PATH.partial of a killed command is of the same kind.
 
     It tries to create a folder there and removes it again, since permission bits say nothing about
     a read-only mount, /proc or a quota. Unfinished output is next to the final one, so the parent
@@ -93,16 +95,17 @@ def check_writable(path: Path) -> None:
             os.rmdir(tempfile.mkdtemp(prefix=".cotbert-", dir=place))
         partial, blocked = path.with_name(path.name + ".partial"), False
         with suppress(FileNotFoundError):  # exists() hides other errors from Python 3.14 on
-            blocked = not stat.S_ISDIR(partial.stat().st_mode)
+            blocked = stat.S_ISDIR(partial.stat().st_mode) != as_folder
     except OSError as error:
         raise UserError(
             f"output {str(path)!r} cannot be written ({error.strerror or error}): give a folder "
             "that you can write to"
         ) from None
     if blocked:
+        found, needed = ("file", "folder") if as_folder else ("folder", "file")
         raise UserError(
-            f"{str(partial)!r} is a file, and a folder of this name is needed: move the file, or "
-            "give another output"
+            f"{str(partial)!r} is a {found}, and a {needed} of this name is needed: move the "
+            f"{found}, or give another output"
         )
 
 
@@ -137,7 +140,7 @@ def check_output(
     """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
     path = output_path(path)
     if not (path / SETTINGS_FILE).is_file():
-        return require_empty(path, inside)
+        return require_empty(path, [*inside, SETTINGS_FILE])  # whose writing a kill may have cut
     if changed := changed_in_words(path / SETTINGS_FILE, record):
         raise UserError(
             f"the {what} in {str(path)!r} was started with other settings ({changed}): give the "

@@ -60,6 +60,8 @@ def test_messages_name_a_folder_above_without_dots(tmp_path, monkeypatch):
 def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys):
     record = {"settings": {"method.temperature": 0.05, "seed": [0, 1]}, "corpus_digest": "a"}
     out = tmp_path / "out"
+    out.mkdir()
+    (out / "settings.json.partial").write_text("{")  # of a kill or a full disk
     assert check_output(out, "search", record) == open_output(out, "search", record) == out
     assert earlier_run(out) is None
     write_text(out / "mlflow_run_id", "abc")

@@ -9,7 +9,12 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.storage.output_folder import check_output, check_writable, require_empty
+from pipelines.storage.output_folder import (
+    check_output,
+    check_writable,
+    require_empty,
+    require_new_file,
+)
 
 # A command for each way of checking an output, as a user gives it; FILE, MODEL and OUT stand for a
 # text file, an encoder and the output.
@@ -82,3 +87,7 @@ def test_a_long_name_and_a_file_in_the_place_of_unfinished_work_are_refused(tmp_
     with pytest.raises(UserError, match=r"out\.partial' is a file, and a folder"):
         require_empty(tmp_path / "out")
     assert (tmp_path / "out.partial").read_text() == "mine"
+    assert require_new_file(tmp_path / "out") == tmp_path / "out"  # of a killed command
+    (tmp_path / "file.partial").mkdir()
+    with pytest.raises(UserError, match=r"file\.partial' is a folder, and a file"):
+        require_new_file(tmp_path / "file")
