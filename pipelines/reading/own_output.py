@@ -15,7 +15,8 @@ from pipelines.reading.data_folder import DATA_FOLDER, FIRST_PART
 # (pipelines.storage.resumable_output) and the default store of MLflow. They are neither input nor
 # counted, so that the job finds the same files when it continues.
 _UNFINISHED = re.compile(
-    r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}($|/))|/mlflow\.db|/mlartifacts($|/)"
+    r"\.lock$|\.partial($|/record\.json|/[0-9a-f]{16}(\.deleted)?($|/))"
+    r"|/mlflow\.db|/mlartifacts($|/)"
 )
 # Paths in an output folder, each with a file that must be in the folder too: a corpus or
 # embeddings; a training, a sweep, a comparison or an adaptation, finished or not; a model.

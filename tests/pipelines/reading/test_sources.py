@@ -111,6 +111,7 @@ def test_hidden_files_are_not_read_unless_they_are_named(tmp_path):
 def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_path):
     work = "out.partial/0123456789abcdef"
     names = [f"{work}/output/data/a.txt", f"{work}/scratch/a.txt", "out.partial/record.json"]
+    names.append(f"{work}.deleted/output/a.txt")
     own, artifact = ["a.txt", "b.partial/a.txt"], "mlartifacts/1/ab/artifacts/model/README.md"
     make_files(tmp_path, dict.fromkeys([*names, "out.lock", "mlflow.db", artifact, *own], "x"))
     for item in ("{}", "{}/**/*", "file://{}", "file://{}/**/*"):
@@ -118,7 +119,7 @@ def test_the_files_of_an_unfinished_job_are_no_input_unless_they_are_named(tmp_p
         found = plan([item.format(tmp_path)])
         assert found.files == [f"{prefix}{tmp_path / name}" for name in own]
         assert found.ignored == 0
-    assert len(plan([str(tmp_path / "out.partial")]).files) == 2
+    assert len(plan([str(tmp_path / "out.partial")]).files) == 3
 
 
 def test_a_folder_of_which_a_part_is_not_read_gets_a_note(tmp_path, capsys):
