@@ -18,6 +18,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -213,7 +214,10 @@ def _prune(folder: Path) -> None:
     kept = [*found[-NEWEST:], *_by_score(found)[:1]]
     for checkpoint in found:
         if checkpoint not in kept:
-            shutil.rmtree(checkpoint.path, ignore_errors=True)
+            # The next attempt deletes what a kill leaves of it: a state without a note is none.
+            pruned = checkpoint.path.with_name(f"{checkpoint.path.name}.pruned.partial")
+            with suppress(OSError):
+                shutil.rmtree(checkpoint.path.rename(pruned))
 
 
 def checksum(file: Path) -> int:

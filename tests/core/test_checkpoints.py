@@ -51,6 +51,21 @@ def test_the_two_newest_and_the_best_stay(tmp_path):
     assert newest(none) is best(none) is None
 
 
+def test_a_deletion_that_was_interrupted_is_completed_by_the_next_attempt(tmp_path, monkeypatch):
+    def killed(folder, ignore_errors=False):
+        if folder.is_dir():
+            (folder / "checkpoint.json").unlink()
+            raise KeyboardInterrupt
+
+    write(tmp_path, {10: 50.0, 20: 70.0})
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, {30: 60.0})
+    begin_attempt(tmp_path)
+    assert {path.name for path in tmp_path.glob("step-*")} == {"step-00000020", "step-00000030"}
+
+
 def test_a_score_that_is_not_a_number_is_the_lowest(tmp_path):
     write(tmp_path, {10: math.nan, 20: 85.0, 30: 80.0, 40: 79.0})
     assert steps(tmp_path) == [20, 30, 40]
