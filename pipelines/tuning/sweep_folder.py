@@ -67,6 +67,7 @@ def open_sweep(output: Path, record: dict[str, Any], discard: bool) -> Path:
         end_trials(output / state.TRIALS_FOLDER)
         if run_id := earlier_run(output):
             tracking.end_run(run_id, "KILLED")
+    (output / SETTINGS_FILE).unlink()  # first: what a kill leaves of the sweep is not continued
     shutil.rmtree(output)
     return open_output(output, "sweep", record)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     assert not (output / "trials").exists()
     assert read_json(output / "settings.json") == other
     assert "discarding the sweep in" in capsys.readouterr().err
+
+
+def test_a_sweep_whose_deletion_was_interrupted_is_not_continued(tmp_path, monkeypatch):
+    record, other = {"space": "rates", "trials": 1}, {"space": "rates", "trials": 2}
+    output = open_sweep(tmp_path / "out", record, discard=False)
+    (output / "trials").mkdir()
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        open_sweep(output, other, discard=True)
+    with pytest.raises(UserError, match="already holds something: give a new folder"):
+        open_sweep(output, record, discard=False)
 
 
 @pytest.mark.parametrize("finished", [True, False])
