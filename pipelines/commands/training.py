@@ -143,7 +143,7 @@ class CorpusOptions:
         from pipelines.reading.sources import find_files
         from pipelines.runtime.training_capacity import check_capacity
         from pipelines.storage.corpus import is_prepared
-        from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
+        from pipelines.storage.output_folder import require_job_folder
 
         # Checked before raw text is prepared, which takes long. The job itself checks a folder
         # that an earlier run left.
@@ -154,10 +154,7 @@ class CorpusOptions:
                 f"the positives of method {settings.method.name} are found in documents, and raw "
                 f"text ({self.corpus!r}) has none: prepare it with `cotbert prepare --documents`"
             )
-        if (output / SETTINGS_FILE).is_file():
-            check_writable(output.absolute())
-        else:
-            require_empty(output, inside)
+        require_job_folder(output, inside)
         return open_or_prepare(
             self.corpus,
             settings.encoder,

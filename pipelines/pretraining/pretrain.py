@@ -24,7 +24,7 @@ from pipelines.pretraining.packed_corpus import Packing, packed_corpus
 from pipelines.recording.metric_names import DEV_MLM_ACCURACY
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_empty
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, require_job_folder
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import BASELINE_FILE, Baseline
 from pipelines.training.dev_sets import ROWS_NAME, MaskedRows
@@ -84,7 +84,7 @@ def _check(settings: TrainSettings, corpus: Corpus, output: Path) -> None:
     require_mlm(settings)
     corpus.require_unpacked()
     if not (output / SETTINGS_FILE).is_file():
-        require_empty(output, (PACKED, ENCODER))
+        require_job_folder(output, (PACKED, ENCODER))
     elif not (output / PACKED).is_dir():  # which a pretraining makes first
         raise UserError(f"output {str(output)!r} holds the files of another job: give a new folder")
     elif (output / RESULT_FILE).is_file():

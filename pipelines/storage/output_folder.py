@@ -56,13 +56,23 @@ CORES = "cpus_per_worker"
 def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
     """Return the absolute path; UserError if something is there already or it cannot be written.
 
-    besides: names of folders that may be there, whole or unfinished.
+    besides: names of files and folders that may be there, whole or unfinished.
     """
     path = output_path(path)
     if re.search("[\ud800-\udfff]", str(path)):  # no JSON file could name it
         raise UserError(f"output {str(path)!r} has a name that is not UTF-8: give another folder")
     check_writable(path)
     files.require_empty(path, [*besides, *(f"{name}.partial" for name in besides)])
+    return path
+
+
+def require_job_folder(path: Path, inside: Collection[str] = ()) -> Path:
+    """Return the absolute path; UserError if anything but a begun job is there already, or it
+    cannot be written. inside: as for `open_output`."""
+    path = output_path(path)
+    if not (path / SETTINGS_FILE).is_file():  # whose writing a kill may have cut
+        return require_empty(path, [*inside, SETTINGS_FILE])
+    check_writable(path)
     return path
 
 
@@ -140,7 +150,7 @@ def check_output(
     """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
     path = output_path(path)
     if not (path / SETTINGS_FILE).is_file():
-        return require_empty(path, [*inside, SETTINGS_FILE])  # whose writing a kill may have cut
+        return require_job_folder(path, inside)
     if changed := changed_in_words(path / SETTINGS_FILE, record):
         raise UserError(
             f"the {what} in {str(path)!r} was started with other settings ({changed}): give the "

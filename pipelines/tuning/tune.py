@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, counted
-from cotbert_core.files import output_path, read_json, write_json
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.options.shared import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
@@ -26,10 +26,8 @@ from pipelines.runtime.training_capacity import check_capacity, check_concurrent
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import (
     RESULT_FILE,
-    SETTINGS_FILE,
     check_output,
-    check_writable,
-    require_empty,
+    require_job_folder,
 )
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
@@ -81,11 +79,7 @@ def tune(
     plan: TrialPlan = make_plan(options.space, base, options.trials, seeds, options.draw_seed)
     check_effect(options.space, plan.possible)
     check_settings(plan.possible, corpus, options.stopping)
-    output = output_path(output)
-    if (output / SETTINGS_FILE).is_file():
-        check_writable(output)
-    else:
-        require_empty(output)
+    output = require_job_folder(output)
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
     with on_all_nodes(output, (corpus.path, *encoders)), locked_output(output):
         for settings in plan.possible:

@@ -14,6 +14,7 @@ from cotbert_core.files import (
     write_text,
 )
 from cotbert_core.settings import TrainSettings, flatten
+from pipelines.cli import main
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import (
     LATER_SETTINGS,
@@ -231,3 +232,15 @@ def test_a_job_is_continued_with_the_same_files_of_its_encoder(tmp_path):
     with pytest.raises(UserError, match=r"with other settings \(the encoder's files\): give"):
         check_output(tmp_path / "out", "run", changed)
     assert encoder_digest([TrainSettings(encoder="bert-base-uncased")]) is None
+
+
+@pytest.mark.parametrize("command", ["train quickstart", "pretrain mlm-base"])
+def test_settings_that_a_kill_left_unfinished_are_in_no_commands_way(
+    tmp_path, bert_folder, capsys, command
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "settings.json.partial").write_text("{")
+    words = ["--corpus", str(tmp_path / "a.txt"), "--encoder", bert_folder, "--output", str(out)]
+    assert main([*command.split(), *words]) == 2
+    assert "a.txt' does not exist" in capsys.readouterr().err

@@ -271,6 +271,8 @@ def test_the_run_of_a_sweep_without_a_finished_trial_fails(
     monkeypatch.setattr(job, "run_trials", failed)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart", search=search)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "settings.json.partial").touch()  # of a kill or a full disk
     with pytest.raises(RuntimeError, match="no trial finished"):
         tune(options, base, *data(base, rates_corpus), tmp_path / "out")
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
