@@ -75,12 +75,16 @@ def read_exclusion(
     delimiter: a further one at which `_cells` splits csv files. encoding: of the files that are not
     UTF-8. clean: its steps and its split are applied too, as to the corpus.
     """
-    cleaner = clean and Cleaner(CleanOptions(steps=clean.steps, split=clean.split))
+    cleaner = None
+    if clean and (clean.steps or clean.split):
+        cleaner = Cleaner(CleanOptions(steps=clean.steps, split=clean.split))
     keys: set[bytes] = set()
     for item in inputs:
-        texts = [t for path in _files(item) for t in _sentences(path, delimiter, encoding)]
-        texts += cleaner([[fold(text) for text in texts]]).texts if cleaner else []
-        found = set(filter(None, map(key, texts)))
+        found: set[bytes] = set()
+        for path in _files(item):
+            texts = list(_sentences(path, delimiter, encoding))
+            texts += cleaner([[fold(text) for text in texts]]).texts if cleaner else []
+            found.update(filter(None, map(key, texts)))
         if not found:
             raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found
