@@ -121,13 +121,15 @@ class OpenedIndex:
         """Whether `values` or `digests` found that several rows have this number; without the
         embeddings, whether several vectors have it and none is that of a passage."""
         if self.embeddings is None and not self.passages:
-            return bool((self._numbers == number).sum() > 1)
+            return number in self._repeated
         return self._row_of.get(number, 0) is None
 
     @cached_property
-    def _numbers(self) -> np.ndarray:
-        """The number of each vector."""
-        return np.asarray(require().vector_to_array(self.index.id_map))
+    def _repeated(self) -> set[int]:
+        """The numbers that several vectors have."""
+        ids = require().vector_to_array(self.index.id_map)
+        numbers, counts = np.unique(ids, return_counts=True)
+        return set(numbers[counts > 1].tolist())
 
     def _rows(self, embeddings: Embeddings, numbers: Sequence[int]) -> dict[int, int]:
         """Return the index's numbers by the rows' numbers in the embeddings."""
