@@ -28,7 +28,7 @@ class Embed:
         print_facts(result)
         if result["truncated"]:
             advice = (
-                ", beside any passages: --on-long split-mean averages all their parts"
+                ", besides any passages: --on-long split-mean averages all their parts"
                 if self.options.passages
                 else f": --passages {PASSAGE_WORDS} adds vectors of all their parts, --on-long "
                 "split-mean averages these"

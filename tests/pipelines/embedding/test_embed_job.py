@@ -87,7 +87,7 @@ def test_texts_that_are_cut_are_counted_in_words(tmp_path, bert_folder, without_
     cut = "note: 1 of 3 texts have more tokens than the model reads, and only their beginning"
     assert [cut in text for text in said] == [True, False, True]
     assert ["--passages" in text for text in said] == [True, False, False]
-    assert "embedded, beside any passages: --on-long split-mean averages all" in said[2]
+    assert "embedded, besides any passages: --on-long split-mean averages all" in said[2]
     assert "note: --workers is 50 and 1 will run, at most one for each part of the" in said[0]
     keys = ("rows", "duplicates", "workers", "truncated", "split")
     assert [results[0].get(key) for key in keys] == [3, 1, 1, 1, None]
