@@ -42,12 +42,12 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, given: Any) -> Any:
-        """Return the values with true and false as texts where a number is expected, which pydantic
-        refuses; it would take them for 1 and 0."""
-        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
-        numbers = {name for name, k in kinds.items() if {int, float} & {k, *get_args(k)}}
+        """Return the values with true and false as texts where a number is expected: pydantic
+        refuses such texts, but would take true for 1 and false for 0."""
         if not isinstance(given, dict):
             return given
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        numbers = {name for name, k in kinds.items() if {int, float} & {k, *get_args(k)}}
         return {
             name: json.dumps(value) if isinstance(value, bool) and name in numbers else value
             for name, value in given.items()

@@ -22,7 +22,7 @@ def current_device() -> torch.device:
 def usable_gpus() -> int:
     """Return the number of this machine's GPUs on which torch computes.
 
-    torch counts those with a driver that is too old for it too, and then finds none available.
+    torch.cuda.device_count() also counts GPUs whose driver is too old, of which none is available.
     """
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 

@@ -45,7 +45,7 @@ def return_gpu_memory() -> None:
     """Return the memory of models that were freed, and of what they computed, to other processes.
 
     Call it before workers start: what this process has checked and scored may keep some GB of the
-    first one's GPU.
+    first GPU.
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

@@ -77,7 +77,7 @@ from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
 PRETRAIN = "pretrain"
-# What is there as soon as a training has begun.
+# Paths that exist as soon as a training has begun.
 TRAINED = (f"{PRETRAIN}/{SETTINGS_FILE}", state.TRIALS_FOLDER)
 
 

@@ -33,7 +33,7 @@ _OUTPUTS = (
 def without_output(
     paths: Sequence[str], folder: str, is_walked: bool
 ) -> tuple[list[str], list[str]]:
-    """Return the paths that are not output of cotbert, and the output folders left out.
+    """Return the paths that are no output of cotbert and in no model, and the folders left out.
 
     is_walked: whether the paths are all files below the folder; else no folder is left out.
     """
@@ -45,7 +45,7 @@ def without_output(
 
 
 def is_output(folder: str, paths: Sequence[str]) -> bool:
-    """Return whether a folder is output of cotbert. paths: all files in it."""
+    """Return whether a folder is output of cotbert or a model. paths: all files in it."""
     home = folder.rstrip("/")
     return home in _output_folders(paths, home)
 

@@ -10,7 +10,7 @@ import re
 
 # What Ray's memory monitor says, its error's class, and its last line, with which some errors come.
 _WORDS = re.compile(r"running low on memory|OutOfMemoryError|out of memory issue")
-# What torch says of a GPU, also by an OutOfMemoryError.
+# The message of torch for a GPU, whose class is an OutOfMemoryError too.
 _GPU_WORDS = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory(?:\. Tried to allocate ([\d.]+ \w+))?"
 )

@@ -99,8 +99,7 @@ def faiss_errors(
     try:
         yield
     except RuntimeError as error:  # FAISS raises it for all of its checks
-        # What follows the place in FAISS's code and, if anything does, the condition that did not
-        # hold.
+        # The text after the place in FAISS's code and, if it names one, the condition that failed.
         reason = str(error).strip().splitlines()[-1].rpartition(" Error: ")[2]
         reason = reason.rpartition("' failed: ")[2]
         raise UserError(

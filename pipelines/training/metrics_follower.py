@@ -34,7 +34,7 @@ class MetricsFollower:
     """Report each row of the metrics file in `folder` once.
 
     total: number of steps of the run. on_check: called with step and score of every dev check after
-    the first step. unit: of what a batch holds.
+    the first step. unit: what a batch_size counts.
     """
 
     def __init__(
