@@ -91,7 +91,7 @@ def test_every_row_of_every_format_is_accounted_for(
     assert list(shown) == [name for name in result if name not in INTERNAL]
     assert "  folder  corpus\n  report  corpus/report.html\n  next    " in ending
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
-    begins = ("prepare ", "warning: ", "note: the md and rst files in")
+    begins = ("prepare ", "warning: ", "note: the md and rst files in", "note: 1 sentence of ")
     assert all(line.startswith(begins) for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare / corpus", len(kept))
