@@ -165,25 +165,23 @@ def test_a_start_that_is_refused_before_a_training_leaves_nothing(
     assert (tmp_path / "out").exists() == left
 
 
-def test_too_few_test_queries_are_refused_before_a_training(
-    tmp_path, options, without_ray, monkeypatch
+@pytest.mark.parametrize(
+    ("rows", "changes", "message"),
+    [
+        # Of three sentences, two are dev queries.
+        (40, {"hold_out": 3}, r"have 1 test query: at least 2 .* a larger --hold-out"),
+        # Its rows are packed then, but a mended command would be refused for its other batches.
+        (80, {"pretrain": 3}, r"batch_size is 64 and the corpus '.*packed' has \d+ pack"),
+    ],
+)
+def test_what_no_training_can_use_is_refused_before_one_and_leaves_nothing(
+    tmp_path, options, without_ray, monkeypatch, rows, changes, message
 ):
-    """Of three sentences, two are dev queries."""
     texts = tmp_path / "texts.txt"
-    texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(40)))
+    texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(rows)))
     monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
-    with pytest.raises(UserError, match=r"have 1 test query: at least 2 .* a larger --hold-out"):
-        job.adapt(replace(options, hold_out=3), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_pretraining_that_is_refused_leaves_nothing(tmp_path, options, without_ray, monkeypatch):
-    """Its rows are packed then, but a mended command would be refused for its other batches."""
-    texts = tmp_path / "texts.txt"
-    texts.write_text("".join(f"{n} {'man dog ice oil ' * 3}.\n" for n in range(80)))
-    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
-    with pytest.raises(UserError, match=r"batch_size is 64 and the corpus '.*packed' has \d+ pack"):
-        job.adapt(replace(options, pretrain=3), tmp_path / "out")
+    with pytest.raises(UserError, match=message):
+        job.adapt(replace(options, **changes), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
