@@ -140,7 +140,7 @@ def _query_template(name: str, texts: Template | None) -> Template | None:
     UserError if the mean leaves prompts out.
     """
     prompts, _ = _prompts(name)
-    # An empty prompt is no choice of the folder: --template '[X]' asks for no prompt at all.
+    # An empty prompt is left out: --template '[X]' means that queries get no prompt either.
     others = [p + Template.slot for key, p in prompts.items() if key != QUERY and p]
     prompt = prompts.get(QUERY, "")
     if not prompt.strip() or (texts is not None and texts.text not in others):

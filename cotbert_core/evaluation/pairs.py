@@ -201,8 +201,8 @@ def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
 def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
     """Return the vectors of each group of sentences; each distinct sentence is encoded once.
 
-    Raises UserError for vectors that are not finite, of which no score means anything, and unless
-    there is one for each sentence.
+    Raises UserError if a sentence has no vector, or if a vector is not finite: no score of it would
+    mean anything.
     """
     place: dict[str, int] = {}
     rows = [np.array([place.setdefault(s, len(place)) for s in group], int) for group in groups]

@@ -68,7 +68,8 @@ class FinishedVectors(nn.Module):
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
     """Write model.onnx, its tokenizer and the files for servers; denoise must be none."""
-    # Its tokenizer.json has the prompt of texts alone: a text that begins with one is no query.
+    # Its tokenizer.json adds the prompt of texts to every text, even to one that begins with the
+    # prompt of queries.
     texts = replace(encoder.saved(), pooling=replace(encoder.pooling, query=None))
     tokenizer, read_token = template_tokenizer(texts, encoder.bound)
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)

@@ -22,7 +22,7 @@ def current_device() -> torch.device:
 def usable_gpus() -> int:
     """Return the number of this machine's GPUs on which torch computes.
 
-    torch.cuda.device_count() also counts GPUs whose driver is too old, of which none is available.
+    If the driver is too old, torch.cuda.device_count() counts the GPUs, although none can be used.
     """
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 

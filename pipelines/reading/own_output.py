@@ -33,7 +33,7 @@ _OUTPUTS = (
 def without_output(
     paths: Sequence[str], folder: str, is_walked: bool
 ) -> tuple[list[str], list[str]]:
-    """Return the paths that are no output of cotbert and in no model, and the folders left out.
+    """Return the paths outside of models and of output of cotbert, and the folders left out.
 
     is_walked: whether the paths are all files below the folder; else no folder is left out.
     """
