@@ -15,6 +15,7 @@ from pipelines.evaluating.options import EvaluateOptions, Readout
 from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, SAME_LABEL, score_of
 from pipelines.runtime.progress import say
 from pipelines.training.baseline import Baseline
+from pipelines.training.baseline_sentence import plain_pooling
 from pipelines.training.dev_sets import DevSets, dev_metric, score_dev
 
 UNTOUCHED, MERGED = "untouched", "merged"
@@ -88,4 +89,4 @@ def confirm(
 
 def plain_readout(baseline: Baseline) -> str:
     """Return mean or cls: how methods without a template read the encoder that they train."""
-    return "cls" if "[CLS]" in baseline.reading else "mean"
+    return plain_pooling(baseline.reading)

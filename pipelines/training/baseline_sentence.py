@@ -73,4 +73,9 @@ def _pooling_advice(result: Mapping[str, Any]) -> str:
     readout = method.model_fields.get("readout") if method else None
     if readout is None or readout.default == "mask":
         return ADVICE
-    return OTHER_POOLING.format("cls" if "[CLS]" in result[BASELINE] else "mean")
+    return OTHER_POOLING.format(plain_pooling(result[BASELINE]))
+
+
+def plain_pooling(reading: str) -> str:
+    """Return mean or cls, the pooling that is nearest to how a baseline is read."""
+    return "cls" if "[CLS]" in reading else "mean"
